@@ -1,0 +1,31 @@
+"""`dlaunch`: the launcher's commands, each in a module of its own that is loaded when it is called."""
+
+from __future__ import annotations
+
+import click
+
+from launcher.console import LazyGroup, run_group
+
+COMMANDS = {
+    "run": ("launcher.cli.run.run", "start a job and follow it"),
+    "render": ("launcher.cli.render.render", "print what run would do, and change nothing"),
+    "ps": ("launcher.cli.ps.ps", "list the jobs"),
+    "logs": ("launcher.cli.logs.logs", "print the ranks' output"),
+    "stop": ("launcher.cli.stop.stop", "end a job on every host and prove it"),
+    "wait": ("launcher.cli.wait.wait", "wait for a job's end"),
+    "nodes": ("launcher.cli.nodes.nodes", "show what the inventory's hosts have"),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dlaunch", prog_name="dlaunch")
+def dlaunch() -> None:
+    """Start PyTorch distributed training on Slurm, on SSH hosts or on this machine.
+
+    Example: dlaunch run workloads/hsdp.py --nodes 4
+    """
+
+
+def main() -> None:
+    """Entry point of the `dlaunch` console script."""
+    run_group(dlaunch)

@@ -1,0 +1,125 @@
+"""job.json: what a job is, where its ranks are, and how it stands. Written by atomic rename, read by everybody."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from launcher.errors import InputError
+from launcher.spec import format_coordinate
+
+State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
+ENDED: frozenset[str] = frozenset({"succeeded", "failed", "stopped"})
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """One host's part in the job. `directory` is the job's directory on that host."""
+
+    node_rank: int
+    host: str
+    address: str
+    directory: str
+    devices: Sequence[str] = ()  # UUIDs in the order of local ranks; empty on CPU
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """Where a rank is planned to run."""
+
+    rank: int
+    node_rank: int
+    local_rank: int
+    host: str
+    coordinate: Mapping[str, int]
+    device: str | None = None  # UUID
+
+    @property
+    def label(self) -> str:
+        return format_coordinate(self.coordinate)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that is identified beyond reuse of its pid."""
+
+    host: str
+    pid: int
+    start_time: float  # seconds since the epoch, as psutil gives it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failure: the rank that caused the end, not its victims."""
+
+    rank: int | None
+    host: str | None
+    error: str
+    traceback: str = ""
+    victims: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """The whole of job.json."""
+
+    job: str
+    name: str
+    cluster: str
+    kind: Literal["local", "ssh", "slurm"]
+    state: State
+    created: float
+    spec: Mapping[str, Any]
+    mesh: Mapping[str, int]
+    nodes: Sequence[NodeRecord] = ()
+    ranks: Sequence[RankRecord] = ()
+    attempt: int = 0
+    started: float | None = None
+    ended: float | None = None
+    reason: str = ""
+    supervisor: Process | None = None
+    slurm_id: str | None = None
+    inventory: str = ""  # the file that described the cluster
+    environment: Mapping[str, str] = field(default_factory=dict)  # what we set; secrets are masked
+    first_failure: Failure | None = None
+    exit_status: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": 1, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> JobRecord:
+        """Raises KeyError or TypeError where the document is not of this form; unknown keys are passed over."""
+        known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
+        known["nodes"] = tuple(NodeRecord(**node) for node in known.get("nodes", ()))
+        known["ranks"] = tuple(RankRecord(**rank) for rank in known.get("ranks", ()))
+        if known.get("supervisor"):
+            known["supervisor"] = Process(**known["supervisor"])
+        if known.get("first_failure"):
+            known["first_failure"] = Failure(**known["first_failure"])
+        return cls(**known)
+
+    def with_(self, **changes: Any) -> JobRecord:
+        return replace(self, **changes)
+
+
+def write_record(path: Path, record: JobRecord) -> None:
+    """Write by atomic rename: a reader sees the old document or the new one, never half of one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(record.to_json(), default=str))
+    draft.chmod(0o600)
+    draft.replace(path)
+
+
+def read_record(path: Path) -> JobRecord:
+    """Raises FileNotFoundError, or InputError naming the file when it does not hold a job."""
+    text = path.read_text(errors="replace")
+    try:
+        return JobRecord.from_json(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"not a job's record: {error}", where=str(path), help="dlaunch ps") from error
