@@ -6,7 +6,13 @@ import click
 
 from launcher.console import LazyGroup, run_group
 
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "diagnose": ("doctor.cli.questions.diagnose", "everything that the evidence shows, root cause first"),
+    "hang": ("doctor.cli.questions.hang", "root cause of a hang (also: nothing hangs)"),
+    "straggler": ("doctor.cli.questions.straggler", "who is slow, since when, and why"),
+    "mesh": ("doctor.cli.questions.mesh", "is the mesh where it should be"),
+    "nccl": ("doctor.cli.nccl.nccl", "explain NCCL and watchdog logs of any job"),
+}
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
