@@ -1,0 +1,14 @@
+"""Fixtures that every folder of tests may use."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lab import packages
+from tests.lab.require import require_lab
+
+
+@pytest.fixture(scope="session")
+def ssh_lab_ready() -> None:
+    """Ask for it before `SshLab(…)`: skips where no SSH lab can be raised (a failure with CI=true)."""
+    require_lab(packages.SSH_LAB)

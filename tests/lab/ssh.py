@@ -1,0 +1,330 @@
+"""Real SSH hosts on this machine, for tests and by hand: every host is an sshd in namespaces of its own.
+
+A host has its own network, hostname, pids, /tmp, /dev/shm and boot id, and a copy-on-write root, so it sees this
+checkout and its environment. All hosts hang on a bridge inside the namespace of a login node, where dlaunch runs:
+nothing shows in this machine's own network, and several labs may stand at once.
+
+    python -m tests.lab.ssh up 4 [--share DIR]    raise n1 … n4
+    python -m tests.lab.ssh login -- CMD…         run CMD on the login node (its HOME has keys and inventory.yaml)
+    python -m tests.lab.ssh sh n2 -- CMD…         run CMD inside n2, without ssh
+    python -m tests.lab.ssh cut|heal|freeze|crash|boot n2
+    python -m tests.lab.ssh down
+
+Needs root and the packages of `tests.lab.packages.SSH_LAB`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.lab import namespaces, packages, seed
+from tests.lab.namespaces import ip, ip_batch, wait_until
+from tests.lab.seed import LOGIN_ADDRESS, SUBNET, HostOptions, Member
+
+CHECKOUT = Path(__file__).parents[2]
+INIT = Path(__file__).with_name("host_init.sh")
+BY_HAND = Path(tempfile.gettempdir()) / "dlaunch-ssh-lab"
+SSHD_LISTENS = (":0016", "0A")  # port 22 and the state LISTEN, as /proc/net/tcp prints them
+
+
+class SshLab:
+    """N hosts n1 … nN and a login node. A context manager: on exit no process, namespace, mount or file is left.
+
+    `share`: folders of this machine that all hosts and the login node have in common.
+    `options` hold for every host; `per_host` replaces them for single ones.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        share: Sequence[str | Path] = (),
+        options: HostOptions | None = None,
+        per_host: Mapping[str, HostOptions] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.hosts = [f"n{number}" for number in range(1, count + 1)]
+        self.share = [str(Path(folder).resolve()) for folder in share]
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="dlaunch-ssh-lab-"))
+        self.id = f"lab{secrets.token_hex(3)}"
+        chosen = {**dict.fromkeys(self.hosts, options or HostOptions()), **(per_host or {})}
+        self.members = [Member(name, self.address(name), chosen[name]) for name in self.hosts]
+        self._machines: dict[str, subprocess.Popen[bytes]] = {}
+
+    @classmethod
+    def standing(cls, directory: Path) -> SshLab:
+        """The lab that was raised in `directory` by another process; raises FileNotFoundError."""
+        record = json.loads((directory / "lab.json").read_text())
+        lab = cls(record["count"], share=record["share"], directory=directory)
+        lab.id = record["id"]
+        return lab
+
+    def __enter__(self) -> SshLab:
+        try:
+            self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    # Where things are
+
+    @property
+    def home(self) -> Path:
+        """Home of the user on the login node."""
+        return self.directory / "home"
+
+    @property
+    def identity(self) -> Path:
+        return self.home / ".ssh/id_ed25519"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.home / ".ssh/known_hosts"
+
+    @property
+    def ssh_config(self) -> Path:
+        """What OpenSSH's own programs need: `ssh -F`."""
+        return self.home / ".ssh/config"
+
+    def address(self, host: str) -> str:
+        return f"{SUBNET}.{self.hosts.index(host) + 1}"
+
+    def root(self, host: str) -> Path:
+        """What is laid over the host's root at its next boot."""
+        return self.directory / host / "seed"
+
+    def namespace(self, member: str) -> str:
+        """Name of the network namespace of a host, or of `login`."""
+        return f"{self.id}-{member}"
+
+    def inventory_yaml(self, **settings: Any) -> str:
+        """An inventory whose default cluster `lab` is this lab; `settings` add keys to it or replace them."""
+        entry = {
+            "kind": "ssh",
+            "hosts": f"n[1-{len(self.hosts)}]",
+            "user": "root",
+            "identity": str(self.identity),
+            "shared_filesystem": bool(self.share),
+            **settings,
+        }
+        return yaml.safe_dump({"default": "lab", "clusters": {"lab": entry}}, sort_keys=False)
+
+    # Raising and removing
+
+    def up(self) -> None:
+        """Raise all; returns when every sshd listens."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        record = {"id": self.id, "count": len(self.hosts), "share": self.share}
+        (self.directory / "lab.json").write_text(json.dumps(record))
+        self._write_files()
+        self._connect()
+        for host in self.hosts:
+            self._machines[host] = self._start(host)
+        for host in self.hosts:
+            self._wait_for_sshd(host)
+
+    def down(self) -> None:
+        for member in [*self.hosts, "login"]:
+            namespaces.remove(self.namespace(member))
+        for machine in self._machines.values():
+            machine.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _write_files(self) -> None:
+        keys = {host: seed.host_key(self.root(host)) for host in self.hosts}
+        user_key = seed.write_home(self.home, self.members, keys)
+        for member in self.members:
+            seed.write_root(self.root(member.name), member, self.members, user_key)
+            (self.directory / member.name / "stage").mkdir()
+            (self.directory / member.name / "boot.env").write_text(self._boot_environment(member))
+        (self.directory / "hosts").write_text(seed.hosts_file(self.members))
+        (self.home / "inventory.yaml").write_text(self.inventory_yaml())
+
+    def _boot_environment(self, member: Member) -> str:
+        """Assignments for host_init.sh."""
+        masked = [str(CHECKOUT)] if CHECKOUT.is_relative_to("/tmp") else []
+        values = {
+            "NAME": member.name,
+            "STAGE": str(self.directory / member.name / "stage"),
+            "SEED": str(self.root(member.name)),
+            "DISK": member.options.disk,
+            "SHM": member.options.shm,
+            "SHARED": "".join(f"{folder}\n" for folder in self.share),
+            "HIDDEN": "".join(f"{folder}\n" for folder in masked),
+        }
+        return "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items())
+
+    def _connect(self) -> None:
+        login = self.namespace("login")
+        ip_batch([f"netns add {self.namespace(member)}" for member in ["login", *self.hosts]])
+        ip_batch(
+            ["link set lo up", "link add br0 type bridge", f"addr add {LOGIN_ADDRESS}/24 dev br0", "link set br0 up"]
+            + [f"link add {host} type veth peer name eth0 netns {self.namespace(host)}" for host in self.hosts]
+            + [f"link set {host} master br0 up" for host in self.hosts],
+            login,
+        )
+        for host in self.hosts:
+            lines = ["link set lo up", f"addr add {self.address(host)}/24 dev eth0", "link set eth0 up"]
+            ip_batch(lines, self.namespace(host))
+
+    def _start(self, host: str) -> subprocess.Popen[bytes]:
+        script = f"set -a; . {shlex.quote(str(self.directory / host / 'boot.env'))}; set +a\n{INIT.read_text()}"
+        with (self.directory / host / "boot.log").open("wb") as log:
+            return subprocess.Popen(
+                [
+                    *("nsenter", f"--net={namespaces.NAMED / self.namespace(host)}"),
+                    *("unshare", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "sh", "-c", script),
+                ],
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _wait_for_sshd(self, host: str) -> None:
+        machine = self._machines[host]
+        sockets = Path(f"/proc/{machine.pid}/net/tcp")
+
+        def listens() -> bool:
+            if machine.poll() is not None:
+                raise RuntimeError(f"{host} did not boot: {(self.directory / host / 'boot.log').read_text()}")
+            rows = [line.split() for line in sockets.read_text().splitlines()]
+            return any(row[1].endswith(SSHD_LISTENS[0]) and row[3] == SSHD_LISTENS[1] for row in rows)
+
+        wait_until(listens, f"the sshd of {host}")
+
+    # Bad days
+
+    def cut(self, host: str) -> None:
+        """Pull the cable."""
+        ip("-n", self.namespace("login"), "link", "set", host, "down")
+
+    def heal(self, host: str) -> None:
+        """Undo `cut` and `freeze`."""
+        ip("-n", self.namespace("login"), "link", "set", host, "up")
+        namespaces.signal_all(self.namespace(host), signal.SIGCONT)
+
+    def freeze(self, host: str) -> None:
+        """Stop every process of the host; its kernel still answers for open connections."""
+        namespaces.signal_all(self.namespace(host), signal.SIGSTOP)
+
+    def crash(self, host: str) -> None:
+        """Power loss: the link goes first, so that no FIN or RST leaves; then every process dies."""
+        self.cut(host)
+        namespaces.kill_all(self.namespace(host))
+        if host in self._machines:
+            self._machines.pop(host).wait()
+
+    def boot(self, host: str) -> None:
+        """Boot after `crash`, with a fresh disk."""
+        self._machines[host] = self._start(host)
+        self._wait_for_sshd(host)
+        self.heal(host)
+
+    def change_host_key(self, host: str) -> None:
+        """The host comes back with another key than known_hosts has."""
+        self.crash(host)
+        seed.host_key(self.root(host))
+        self.boot(host)
+
+    # Running things
+
+    def network(self) -> AbstractContextManager[None]:
+        """This thread, and what it starts, talk as the login node (addresses, not names: /etc/hosts stays ours)."""
+        return namespaces.entered(self.namespace("login"))
+
+    def login_argv(self, argv: Sequence[str]) -> list[str]:
+        """`argv` so that it runs on the login node, with its /etc/hosts."""
+        hosts = shlex.quote(str(self.directory / "hosts"))
+        script = f'hostname login; mount --bind {hosts} /etc/hosts; exec "$@"'
+        enter = ["nsenter", f"--net={namespaces.NAMED / self.namespace('login')}"]
+        return [*enter, "unshare", "--mount", "--propagation", "slave", "--uts", "sh", "-c", script, "sh", *argv]
+
+    def login_env(self, **values: str) -> dict[str, str]:
+        """The environment of a process on the login node: HOME holds the keys, and no agent is asked."""
+        kept = {key: value for key, value in os.environ.items() if key not in ("SSH_AUTH_SOCK", "DLAUNCH_HOME")}
+        return {**kept, "HOME": str(self.home), **values}
+
+    def run_on_login(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float = 120.0, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `argv` on the login node to its end, output as text; `env` is added to `login_env`."""
+        return subprocess.run(
+            self.login_argv(argv),
+            env=self.login_env(**(env or {})),
+            **{"capture_output": True, "text": True, "errors": "replace", "timeout": timeout, **options},
+        )
+
+    def start_on_login(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
+    ) -> subprocess.Popen[Any]:
+        """Like `run_on_login`, but returns the running process (`argv` itself: the wrappers exec)."""
+        return subprocess.Popen(self.login_argv(argv), env=self.login_env(**(env or {})), **options)
+
+    def host_argv(self, host: str, argv: Sequence[str]) -> list[str]:
+        """`argv` so that it runs inside `host`, without ssh."""
+        first = next(pid for pid in namespaces.processes(self.namespace(host)) if namespaces.is_init(pid))
+        inside = ["--net", "--uts", "--ipc", "--pid", "--mount", "--root", "--wd=/"]
+        return ["nsenter", "-t", str(first), *inside, "--", *argv]
+
+    def run_on(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run `argv` inside `host` without ssh: to look at it when it cannot be reached."""
+        defaults = {"capture_output": True, "text": True, "errors": "replace", "timeout": 60, "check": True}
+        return subprocess.run(self.host_argv(host, argv), **{**defaults, **options})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.ssh", description="Real SSH hosts on this machine.")
+    parser.add_argument("--directory", type=Path, default=BY_HAND, help="where the lab's files lie")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up")
+    up.add_argument("count", type=int)
+    up.add_argument("--share", action="append", default=[], help="a folder that all hosts have in common")
+    commands.add_parser("down")
+    commands.add_parser("login").add_argument("argv", nargs="+")
+    inside = commands.add_parser("sh")
+    inside.add_argument("host")
+    inside.add_argument("argv", nargs="+")
+    for event in ("cut", "heal", "freeze", "crash", "boot"):
+        commands.add_parser(event).add_argument("host")
+    _act(parser.parse_args())
+
+
+def _act(options: argparse.Namespace) -> None:
+    if options.command == "up":
+        packages.install(packages.SSH_LAB)
+        lab = SshLab(options.count, share=options.share, directory=options.directory).__enter__()
+        print(f"{', '.join(lab.hosts)} stand; inventory: {lab.home / 'inventory.yaml'}")
+        return
+    lab = SshLab.standing(options.directory)
+    if options.command == "login":
+        os.execvpe("nsenter", lab.login_argv(options.argv), lab.login_env())
+    elif options.command == "sh":
+        os.execvp("nsenter", lab.host_argv(options.host, options.argv))
+    elif options.command == "down":
+        lab.down()
+    else:
+        getattr(lab, options.command)(options.host)
+
+
+if __name__ == "__main__":
+    main()
