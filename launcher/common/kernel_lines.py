@@ -1,0 +1,195 @@
+"""Kernel messages (dmesg in all its styles, /dev/kmsg, journal, pstore) → KernelEvent. Standard library, pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from launcher.common.xids import sub_code
+
+_STAMPS = (
+    r"<\d+>\s*",  # pstore, kmsg level
+    r"\d+,\d+,\d+,[^;]*;",  # /dev/kmsg: priority,sequence,microseconds,flags;
+    r"(?:kern|user|daemon|syslog)\s*:\s*\w+\s*:\s*",  # dmesg --decode
+    r"\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?\s+",
+    r"\[[^\]]*\d{1,2}:\d\d:\d\d[^\]]*\]\s*",  # dmesg -T
+    r"\[\s*\d+\.\d+\]\s*",
+    r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d (?:(?P<host>[\w.-]+) )?kernel: ",
+)
+_STAMP = re.compile("|".join(f"(?:{stamp})" for stamp in _STAMPS))
+_KMSG = re.compile(r"(?P<priority>\d+),(?P<sequence>\d+),(?P<microseconds>\d+),[^;]*;")
+
+
+@dataclass(frozen=True)
+class KernelEvent:
+    """One message that matters. `kind` is the name of its pattern in PATTERNS; `line` counts from 1."""
+
+    kind: str
+    line: int
+    text: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    host: str | None = None
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields.get(name) or ""
+
+    @property
+    def xid(self) -> int | None:
+        return int(self["xid"]) if self.kind == "xid" else None
+
+    @property
+    def sub_code(self) -> int | None:
+        """Sub-code of an Xid that carries one (144-150)."""
+        word = re.search(r"\(0x([0-9a-f]{8})\b", self.text) if self.kind == "xid" else None
+        return sub_code(int(self["xid"]), int(word[1], 16)) if word else None
+
+
+# Each pattern has a word that its lines contain: most lines are passed over by that alone.
+_TABLE: tuple[tuple[str, str, str], ...] = (
+    (
+        "xid",
+        "Xid (",
+        r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?"
+        r"(?:, name=(?P<name>[^,]*))?,?\s*(?P<what>.*)",
+    ),
+    ("sxid", "SXid (", r"SXid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<xid>\d+),\s*(?P<what>.*)"),
+    ("fallen_off", "fallen off the bus", r"(?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})?.*fallen off the bus"),
+    (
+        "amdgpu_error",
+        "amdgpu",
+        r"amdgpu (?P<bus>[0-9a-f:.]+): .*(?P<what>uncorrectable hardware error|ring \S+ timeout|GPU reset|GPU fault"
+        r"|poison|page fault).*",
+    ),
+    ("oom_killed", "ill", r"(?:Killed|Kill|reaped) process (?P<pid>\d+)[^(]*\((?P<name>[^)]*)\)"),
+    ("oom_invoked", "oom-killer", r"(?P<name>\S+) invoked oom-killer"),
+    ("oom_detail", "oom-kill:", r"oom-kill:(?:.*\btask=(?P<name>[^,]+),pid=(?P<pid>\d+))?"),
+    (
+        "hung_task",
+        "blocked for more than",
+        r"task (?P<name>.+?):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds",
+    ),
+    (
+        "soft_lockup",
+        "lockup",
+        r"(?:soft|hard) lockup(?:.*stuck for (?P<seconds>\d+)s)?(?:.*\[(?P<name>[^:\]]+):(?P<pid>\d+)\])?",
+    ),
+    (
+        "segfault",
+        "segfault at",
+        r"(?P<name>\S+)\[(?P<pid>\d+)\]: segfault at \S+ ip \S+ sp \S+ error \d+(?: in (?P<library>[^\[\s]+))?",
+    ),
+    (
+        "aer",
+        "PCIe Bus Error",
+        r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+): PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+)",
+    ),
+    ("pcie_link_down", "Link Down", r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+):? .*Slot\([^)]*\): Link Down"),
+    (
+        "edac",
+        "EDAC",
+        r"EDAC (?:\S+ )?(?P<controller>MC\d+): (?P<count>\d+) (?P<class>CE|UE) .*?\bon (?P<dimm>\S+)",
+    ),
+    (
+        "mce_fatal",
+        "Machine Check",
+        r"(?:Fatal [Mm]achine [Cc]heck|Machine Check Exception|Machine check: Processor context corrupt)",
+    ),
+    (
+        "iommu_fault",
+        "fault",
+        r"(?:DMAR: .*fault|AMD-Vi: .*IO_PAGE_FAULT|arm-smmu.*fault)(?:.*\bdevice \[?(?P<bus>[0-9a-f:.]+))?",
+    ),
+    ("peermem", "nvidia-peermem", r"nvidia-peermem .*ERROR (?P<what>.*)"),
+    ("nvswitch", "nvidia-nvswitch", r"nvidia-nvswitch\d+: .*?(?P<what>(?:[Ff]atal|error|ERROR).*)"),
+    (
+        "ib_command",
+        "Failed to process command",
+        r"infiniband (?P<device>\S+?): Failed to process command (?P<command>\S+).*?err (?P<errno>-?\d+)",
+    ),
+    (
+        "ib_resource",
+        "infiniband",
+        r"infiniband (?P<device>\S+?): Failed to (?:allocate|create) (?P<what>\w+)\s?\[(?P<errno>-?\d+)\]",
+    ),
+    (
+        "mlx5_health",
+        "mlx5_core",
+        r"mlx5_core (?P<bus>[0-9a-f:.]+).*?(?P<what>health compromised|Health issue|assert_var|"
+        r"module .* unplugged|Cable error|high temperature|command.*timeout|[Ll]ink down|poll_health).*",
+    ),
+    ("nfs_stall", "not responding", r"nfs: server (?P<server>\S+) not responding"),
+    (
+        "fs_error",
+        "rror",
+        r"(?P<what>(?:EXT4-fs error|XFS .*(?:error|shutdown)|Buffer I/O error|I/O error, dev|LustreError).*)",
+    ),
+    ("thermal", "hrottl", r"(?P<what>(?:cpu clock throttled|temperature above threshold).*)"),
+    ("nvrm_init_failed", "RmInitAdapter", r"NVRM: .*(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+).*RmInitAdapter failed"),
+)
+PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((k, word, re.compile(p)) for k, word, p in _TABLE)
+_PREFILTER = re.compile("|".join(sorted({re.escape(word) for _, word, _ in PATTERNS})))
+_HARMLESS = re.compile(
+    r"nvidia-nvswitch\d+: open|EDAC .*Giving out device|no AER-aware driver|GPU Board Serial|AER: enabled"
+)
+
+
+def strip_stamp(line: str) -> tuple[str, str | None]:
+    """(message, host): a kernel line without time stamps, levels and record numbers of any style."""
+    host: str | None = None
+    text = line.strip()
+    while match := _STAMP.match(text):
+        host = match["host"] or host
+        text = text[match.end() :]
+    return text, host
+
+
+def match_kernel(text: str, line: int = 0, host: str | None = None) -> KernelEvent | None:
+    """The event of one message without its time stamp, or None when it says nothing that matters."""
+    if not _PREFILTER.search(text) or _HARMLESS.search(text):
+        return None
+    for kind, word, pattern in PATTERNS:
+        if word in text and (match := pattern.search(text)):
+            fields = {name: value.strip() for name, value in match.groupdict().items() if value}
+            return KernelEvent(kind, line, text.strip(), fields, host)
+    return None
+
+
+def parse_kernel(lines: Iterable[str]) -> Iterator[KernelEvent]:
+    """Events of a kernel log, in order. The bit of an AER record stands on a later line and is joined to it."""
+    waiting: KernelEvent | None = None
+    for number, line in enumerate(lines, start=1):
+        text, host = strip_stamp(line)
+        bit = re.search(r"^(?:pcieport|nvidia|\S+) \S+:\s+\[\s*(?P<bit>\d+)\]\s*(?P<name>.*?)\s*$", text)
+        if waiting and bit:
+            waiting = KernelEvent(
+                "aer", waiting.line, waiting.text, {**waiting.fields, **bit.groupdict()}, waiting.host
+            )
+            yield waiting
+            waiting = None
+            continue
+        event = match_kernel(text, number, host)
+        if event and event.kind == "aer":
+            if waiting:
+                yield waiting
+            waiting = event
+        elif event:
+            yield event
+    if waiting:
+        yield waiting
+
+
+@dataclass(frozen=True)
+class KmsgRecord:
+    priority: int
+    sequence: int
+    microseconds: int
+    text: str
+
+
+def parse_kmsg(lines: Iterable[str]) -> Iterator[KmsgRecord]:
+    """Raw /dev/kmsg records; continuation lines (blank first) and others are passed over."""
+    for line in lines:
+        if match := _KMSG.match(line):
+            priority, sequence, microseconds = (int(value) for value in match.groups())
+            yield KmsgRecord(priority, sequence, microseconds, line[match.end() :].rstrip("\n"))

@@ -1,0 +1,125 @@
+"""InfiniBand and RoCE: ibstat, ibstatus, ibdev2netdev, sysfs counters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class IbPort:
+    """One port. `rate_gbps` as printed: a port that is not up shows what it would negotiate (10 or less)."""
+
+    device: str
+    port: int
+    state: str
+    physical: str
+    rate_gbps: float
+    link_layer: str
+    lid: int | None = None
+
+    @property
+    def up(self) -> bool:
+        """Logically active and physically linked. Only the logical state tells whether a subnet manager answered."""
+        return self.state.lower() == "active" and self.physical.lower() == "linkup"
+
+
+def parse_ibstat(text: str) -> list[IbPort]:
+    """`ibstat`, with any number of CAs and ports."""
+    ports = []
+    for block in re.split(r"^CA '", text, flags=re.MULTILINE)[1:]:
+        device = block.partition("'")[0]
+        for part in re.split(r"^\s*Port (?=\d+:)", block, flags=re.MULTILINE)[1:]:
+            values = {
+                key.strip().lower(): value.strip()
+                for key, _, value in (line.partition(":") for line in part.splitlines()[1:])
+            }
+            ports.append(
+                IbPort(
+                    device,
+                    int(part.partition(":")[0]),
+                    values.get("state", "?"),
+                    values.get("physical state", "?"),
+                    float(values.get("rate") or 0),
+                    values.get("link layer", "?"),
+                    int(values["base lid"]) if values.get("base lid", "").isdigit() else None,
+                )
+            )
+    return ports
+
+
+_STATUS = re.compile(r"Infiniband device '(?P<device>[^']+)' port (?P<port>\d+) status:")
+
+
+def parse_ibstatus(text: str) -> list[IbPort]:
+    """`ibstatus`: states come as "4: ACTIVE", rates as "200 Gb/sec (4X HDR)"."""
+    heads = list(_STATUS.finditer(text))
+    ports = []
+    for head, end in zip(heads, [match.start() for match in heads[1:]] + [len(text)], strict=True):
+        body = text[head.end() : end]
+        values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in body.splitlines())}
+        rate = re.match(r"[\d.]+", values.get("rate", ""))
+        lid = values.get("base lid", "")
+        ports.append(
+            IbPort(
+                head["device"],
+                int(head["port"]),
+                values.get("state", "?").rpartition(" ")[2],
+                values.get("phys state", "?").rpartition(" ")[2],
+                float(rate[0]) if rate else 0.0,
+                values.get("link_layer", "?"),
+                int(lid, 16) if lid.startswith("0x") else None,
+            )
+        )
+    return ports
+
+
+def parse_ibdev2netdev(text: str) -> dict[str, tuple[str, bool]]:
+    """Device → (interface, interface is up). Up is the IP interface: InfiniBand without IPoIB always says Down."""
+    lines = re.finditer(r"^(\S+) port \d+ ==> (\S+) \((Up|Down)\)", text, re.MULTILINE)
+    return {match[1]: (match[2], match[3] == "Up") for match in lines}
+
+
+@dataclass(frozen=True)
+class IbCounter:
+    device: str
+    port: int
+    name: str
+    value: int
+
+
+_COUNTER = re.compile(
+    r"(?:.*/)?infiniband/(?P<device>[^/]+)/ports/(?P<port>\d+)/(?:hw_)?counters/(?P<name>\w+)"
+    r"\s*[:= ]\s*(?P<value>\d+)\s*$",
+    re.MULTILINE,
+)
+_BARE_COUNTER = re.compile(r"^\s*(?P<name>[a-z][a-zA-Z_]+)\s*[:=]\s*(?P<value>\d+)\s*$", re.MULTILINE)
+# Counters of a fabric that loses or reorders packets (RoCE: PFC/ECN; InfiniBand: cable, optics).
+LOSS_COUNTERS: Mapping[str, str] = {
+    "local_ack_timeout_err": "acknowledgements that came too late",
+    "out_of_sequence": "packets that came out of order",
+    "packet_seq_err": "packets of a wrong sequence number",
+    "implied_nak_seq_err": "responses that were missing",
+    "rnr_nak_retry_err": "receivers that were not ready",
+    "roce_adp_retrans": "adaptive retransmissions",
+    "roce_slow_restart": "slow restarts after loss",
+    "rx_icrc_encapsulated": "packets of a wrong checksum",
+    "symbol_error": "symbol errors of the cable",
+    "link_downed": "times that the link went down",
+    "link_error_recovery": "link recoveries",
+    "port_rcv_errors": "packets received with errors",
+    "port_xmit_discards": "packets dropped on the way out",
+    "excessive_buffer_overrun_errors": "buffer overruns",
+    "local_link_integrity_errors": "link integrity errors",
+}
+
+
+def parse_counters(text: str) -> list[IbCounter]:
+    """Counters printed with their sysfs path (`grep . /sys/class/infiniband/*/ports/*/hw_counters/*`)."""
+    return [IbCounter(m["device"], int(m["port"]), m["name"], int(m["value"])) for m in _COUNTER.finditer(text)]
+
+
+def parse_named_counters(text: str) -> dict[str, int]:
+    """Counters as `name: value` lines (ethtool -S, rdma statistic, perfquery after its dots are taken out)."""
+    return {m["name"]: int(m["value"]) for m in _BARE_COUNTER.finditer(re.sub(r"\.{2,}", " ", text))}
