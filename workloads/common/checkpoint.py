@@ -1,0 +1,112 @@
+"""Distributed checkpoints: each rank writes its shards, any mesh reads them, and only a complete one counts.
+
+DIR/step-00000020/            torch.distributed.checkpoint's files
+DIR/step-00000020/complete    written last, by atomic rename
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+MARKER = "complete"
+_BY_NAME = StateDictOptions(
+    flatten_optimizer_state_dict=True
+)  # entries keyed by parameter name: any mesh finds its own
+
+
+def training_state(
+    parts: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], step: int
+) -> dict[str, Any]:
+    """Parameters and optimizer state of all parts under their global names, and the number of finished steps."""
+    model: dict[str, Any] = {}
+    optimizer: dict[str, Any] = {}
+    for part, its_optimizer in zip(parts, optimizers, strict=True):
+        model.update(get_model_state_dict(part))
+        optimizer.update(get_optimizer_state_dict(part, its_optimizer, options=_BY_NAME))
+    return {"model": model, "optimizer": optimizer, "step": step}
+
+
+def restore(parts: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], path: Path) -> int:
+    """Load what `path` holds into parts and optimizers; returns the number of finished steps."""
+    state = training_state(parts, optimizers, 0)
+    state_dict_loader.load(state, checkpoint_id=path)
+    partial = StateDictOptions(strict=len(parts) == 1)
+    for part, optimizer in zip(parts, optimizers, strict=True):
+        set_model_state_dict(part, state["model"], options=partial)
+        set_optimizer_state_dict(part, optimizer, state["optimizer"], options=_BY_NAME)
+    return int(state["step"])
+
+
+class Checkpoints:
+    """The checkpoints below `directory`; with an empty directory it does nothing."""
+
+    def __init__(self, directory: str, keep: int, asynchronous: bool) -> None:
+        self.root = Path(directory) if directory else None
+        self._keep = keep
+        self._asynchronous = asynchronous
+        self._pending: tuple[Path, Future[Any]] | None = None
+
+    def complete(self) -> list[Path]:
+        """Complete checkpoints, oldest first."""
+        return sorted(marker.parent for marker in self.root.glob(f"step-*/{MARKER}")) if self.root else []
+
+    def latest(self) -> Path | None:
+        """The newest complete checkpoint as rank 0 sees it, so that all ranks resume from the same."""
+        found = [self.complete()[-1:] if dist.get_rank() == 0 else []]
+        dist.broadcast_object_list(found, src=0)
+        return found[0][0] if found[0] else None
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write `state`; in the background if asked, after the one before has finished."""
+        if self.root is None:
+            return
+        self.finish()
+        path = self.root / f"step-{state['step']:08d}"
+        if (path / MARKER).exists():
+            return
+        if self._asynchronous:
+            self._pending = (path, _background(state, path))
+        else:
+            state_dict_saver.save(state, checkpoint_id=path)
+            self._commit(path)
+
+    def finish(self) -> None:
+        """Wait for a save in the background."""
+        if self._pending:
+            path, future = self._pending
+            self._pending = None
+            future.result()
+            self._commit(path)
+
+    def _commit(self, path: Path) -> None:
+        """Mark `path` complete once all ranks have written, and drop the oldest beyond `keep`."""
+        dist.barrier()
+        if dist.get_rank() == 0:
+            draft = path / f"{MARKER}.draft"
+            draft.write_text(json.dumps({"world_size": dist.get_world_size()}))
+            draft.rename(path / MARKER)
+            for old in self.complete()[: -self._keep]:
+                shutil.rmtree(old)
+
+
+def _background(state: dict[str, Any], path: Path) -> Future[Any]:
+    future = state_dict_saver.async_save(state, checkpoint_id=path)
+    assert isinstance(future, Future)
+    return future

@@ -1,0 +1,55 @@
+"""The gradient norm that is right on every mesh, and its clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial, Replicate
+
+
+def settle(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
+    """Every gradient, with pending sums over an axis (DTensor's Partial) carried out."""
+    gradients: list[Tensor] = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor) and any(isinstance(place, Partial) for place in gradient.placements):
+            settled = [Replicate() if isinstance(place, Partial) else place for place in gradient.placements]
+            parameter.grad = gradient = gradient.redistribute(placements=settled)
+        if gradient is not None:
+            gradients.append(gradient)
+    return gradients
+
+
+def shards_of(gradient: Tensor) -> int:
+    """Into how many different pieces the tensor is cut; every other rank that holds it holds a copy."""
+    if not isinstance(gradient, DTensor):
+        return 1
+    sizes = zip(gradient.placements, gradient.device_mesh.shape, strict=True)
+    return math.prod(size for placement, size in sizes if placement.is_shard())
+
+
+def local(gradient: Tensor) -> Tensor:
+    return gradient.to_local() if isinstance(gradient, DTensor) else gradient
+
+
+def square_share(gradients: Iterable[Tensor], holders: int) -> Tensor:
+    """This rank's share of the squared global norm, a float64 scalar: summed over all ranks the shares give its square.
+
+    `holders` ranks hold each parameter (world size / pipeline stages); a piece that k of them hold counts 1/k on each.
+    """
+    pieces = list(gradients)
+    if not pieces:
+        return torch.zeros((), dtype=torch.float64)
+    norms = torch.stack(torch._foreach_norm([local(gradient) for gradient in pieces])).double()
+    shares = torch.tensor([shards_of(gradient) / holders for gradient in pieces], dtype=torch.float64)
+    return (norms.square() * shares.to(norms.device)).sum()
+
+
+@torch.no_grad()
+def clip(gradients: Iterable[Tensor], norm: float, limit: float) -> None:
+    """Scale gradients down to the global norm `limit`; 0 is no limit."""
+    if 0 < limit < norm:
+        torch._foreach_mul_([local(gradient) for gradient in gradients], limit / norm)

@@ -1,0 +1,62 @@
+"""What a step cost and gave: progress records, throughput, floating-point operations, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from workloads.common.config import ModelConfig
+
+PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, by name
+
+
+class Progress:
+    """Appends one JSON object per step to the file that $DLAUNCH_PROGRESS names; without one it writes nothing."""
+
+    def __init__(self) -> None:
+        path = os.environ.get("DLAUNCH_PROGRESS")
+        if path:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = Path(path).open("a", buffering=1) if path else None  # noqa: SIM115  (closed by __exit__)
+
+    def write(self, **fields: Any) -> None:
+        """Fields that are None are unknown and left out."""
+        if self._file:
+            known = {name: value for name, value in fields.items() if value is not None}
+            self._file.write(json.dumps({"time": round(time.time(), 6), **known}) + "\n")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file:
+            self._file.close()
+
+
+def memory_bytes(device: torch.device) -> int:
+    """Peak of what torch allocated on the device; on CPU the largest resident set of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def flops_per_token(config: ModelConfig, active_parameters: int, seq: int) -> float:
+    """6 per parameter and token, and 12·layers·dim·seq for the attention scores (PaLM, appendix B)."""
+    return 6 * active_parameters + 12 * config.layers * config.dim * seq
+
+
+def utilization(flops_per_s: float, device: torch.device) -> float | None:
+    """Share of the device's dense bf16 peak that one device reached; None where the peak is not known, as on CPU."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((flops_per_s / peak for key, peak in PEAK_FLOPS.items() if key in name), None)

@@ -1,0 +1,68 @@
+"""What a workload decides: its mesh, how it cuts the model, and what one step does. The loop does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from workloads.common.config import ModelConfig
+from workloads.common.data import Batch
+from workloads.common.mesh import Mesh, World
+from workloads.common.model import Transformer, loss_of
+from workloads.common.options import Options
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every part of a running workload may look at."""
+
+    options: Options
+    world: World
+    mesh: Mesh
+    config: ModelConfig
+
+    @property
+    def holders(self) -> int:
+        """How many ranks hold (a piece or a copy of) each parameter, and how many know the loss: those of one stage."""
+        return self.world.size // self.mesh.degree("pp")
+
+
+class Strategy:
+    """Override what differs; `parallelize` always does."""
+
+    options: type[Options] = Options
+    axes: Sequence[str] = ("dp_replicate", "dp_shard")  # those that the workload understands
+
+    def default_mesh(self, world: World) -> dict[str, int]:
+        """Degrees where neither --mesh nor $DLAUNCH_MESH gives any."""
+        return {self.axes[-1]: world.size}
+
+    def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
+        """Cut and wrap the model, which is still on the meta device; returns this rank's parts (one but for pipelines).
+
+        Parameters that are still on the meta device afterwards are allocated and filled by the loop.
+        """
+        raise NotImplementedError
+
+    def optimizer(self, part: nn.Module, job: Job) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(part.parameters(), lr=job.options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+
+    def local_batch(self, batch: Batch, job: Job) -> Batch:
+        """This rank's part of its data rank's batch, with positions where the sequence is cut."""
+        return batch
+
+    def forward_backward(self, parts: list[nn.Module], batch: Batch, job: Job) -> Tensor | None:
+        """Leave averaged gradients in the parts; returns the mean loss of this rank's tokens, None where unknown."""
+        total = torch.zeros((), device=job.world.device)
+        for index, micro in enumerate(batch.split(job.options.accumulate)):
+            self.synchronize_gradients(parts[0], index + 1 == job.options.accumulate)
+            loss = loss_of(parts[0](micro.inputs, micro.positions), micro.targets) / job.options.accumulate
+            torch.autograd.backward(loss)
+            total += loss.detach()
+        return total
+
+    def synchronize_gradients(self, part: nn.Module, last: bool) -> None:
+        """Called before each micro-batch: reduce gradients across ranks only in the last."""

@@ -1,0 +1,42 @@
+"""HSDP: parameters, gradients and optimizer state sharded inside a node, replicated between nodes.
+
+Per step each block gathers its parameters inside the node (twice: forward and backward), reduce-scatters its gradients
+inside the node, then all-reduces the shard it owns between nodes: the slow links carry 1/dp_shard of the gradients.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run by path, installed or not
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from workloads.common.loop import run
+from workloads.common.mesh import World
+from workloads.common.model import Transformer
+from workloads.common.strategy import Job, Strategy
+
+
+class HSDP(Strategy):
+    def default_mesh(self, world: World) -> dict[str, int]:
+        return {"dp_replicate": world.nodes, "dp_shard": world.local_size}
+
+    def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
+        mesh = job.mesh.view("dp_replicate", "dp_shard")
+        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, job.options.dtype), reduce_dtype=torch.float32)
+        for block in model.layers.values():
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+        return [model]
+
+    def synchronize_gradients(self, part: nn.Module, last: bool) -> None:
+        assert isinstance(part, FSDPModule)
+        part.set_requires_gradient_sync(last)
+
+
+if __name__ == "__main__":
+    run(HSDP())
