@@ -259,4 +259,4 @@ def test_kernel_waits() -> None:
     waits = processes.parse_wchan_table(text)
     assert [one.pid for one in waits if one.state == "D"] == facts["d_state"]
     assert {str(one.pid): one.cause for one in waits if one.cause} == facts["causes"]
-    assert [one.pid for one in waits if not one.cause] == facts["normal_waits"]
+    assert [one.pid for one in waits if not one.cause and one.state == "S"] == facts["normal_waits"]
