@@ -12,3 +12,9 @@ from tests.lab.require import require_lab
 def ssh_lab_ready() -> None:
     """Ask for it before `SshLab(…)`: skips where no SSH lab can be raised (a failure with CI=true)."""
     require_lab(packages.SSH_LAB)
+
+
+@pytest.fixture(scope="session")
+def slurm_lab_ready() -> None:
+    """Ask for it before `SlurmLab(…)`: the same rule."""
+    require_lab(packages.SLURM_LAB)

@@ -16,6 +16,7 @@ SSH_LAB = (
     "util-linux",
     "libfaketime",
 )
+SLURM_LAB = ("slurm-wlm", "slurm-client", "slurmdbd", "munge", "mariadb-server", "iproute2", "util-linux", "procps")
 SSH_BENCH = (*SSH_LAB, "clustershell")
 
 
