@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from launcher.errors import CannotActError
 
 T = TypeVar("T")
+N = TypeVar("N", bound="Named")
 DEFAULT_TIMEOUT_S = 30.0
 
 
@@ -37,10 +38,15 @@ class Completed:
         return self.stdout.decode(errors="replace")
 
 
-class Host(Protocol):
-    """A machine that can run commands and hold files."""
+class Named(Protocol):
+    """A host, or the address of one that is not connected yet."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
+
+
+class Host(Named, Protocol):
+    """A machine that can run commands and hold files."""
 
     def run(
         self,
@@ -50,12 +56,16 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Completed:
-        """Run `argv` to its end, without a login shell. Raises HostError when the host is lost or time is up."""
+        """Run `argv` to its end, `env` added to the host's own. Raises HostError when the host is lost or time is up.
+
+        The status is the shell's: 127 for a missing program, 128 + n for a death by signal n.
+        """
 
     def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
         """Start `argv` detached in a session of its own: it outlives this connection. Its output goes to file `log`.
 
-        `input` arrives on its standard input without touching a disk (secrets travel this way).
+        `input` arrives on its standard input without touching a disk: secrets travel this way, never in `argv` or
+        `env`, which every user of the host can see. Raises HostError when there is no such program.
         """
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
@@ -65,7 +75,10 @@ class Host(Protocol):
         """Write a file by atomic rename, its folders made (0700)."""
 
     def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        """Run `argv` and yield its output as it comes, until it ends; raises HostError when the host is lost."""
+        """Run `argv` and yield its standard output as it comes, until it ends; raises HostError when the host is lost.
+
+        Closing the iterator ends the command.
+        """
 
     def close(self) -> None:
         """Give back every descriptor, thread and process."""
@@ -77,11 +90,11 @@ def quote(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     return shlex.join(["env", *assignments, *argv] if assignments else list(argv))
 
 
-def on_all(hosts: Sequence[Host], action: Callable[[Host], T], workers: int = 16) -> dict[str, T | HostError]:
+def on_all(hosts: Sequence[N], action: Callable[[N], T], workers: int = 16) -> dict[str, T | HostError]:
     """Do `action` on all hosts at once; a host that fails gives its HostError as the answer, and delays no other."""
     from concurrent.futures import ThreadPoolExecutor
 
-    def attempt(host: Host) -> T | HostError:
+    def attempt(host: N) -> T | HostError:
         try:
             return action(host)
         except HostError as error:
