@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -23,7 +25,7 @@ QUARTERS = [slice(0, 4), slice(4, 8), slice(8, 12), slice(12, 16)]
 FULL_IN_PARTS = [Tile(WHOLE, part, False) for part in reversed(QUARTERS)]
 CAUSAL_IN_PARTS = [
     *(Tile(part, part, True) for part in QUARTERS),
-    *(Tile(slice(part.start, None), earlier, False) for earlier, part in zip(QUARTERS, QUARTERS[1:], strict=False)),
+    *(Tile(slice(part.start, None), earlier, False) for earlier, part in pairwise(QUARTERS)),
 ]
 
 

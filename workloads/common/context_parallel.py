@@ -21,20 +21,16 @@ from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
 
 from workloads.common.attention import WHOLE, Gradients, Partial, Tile, attend_tiles, attend_tiles_backward
 from workloads.common.collectives import all_gather_single, reduce_scatter_single
-from workloads.common.model import AttentionFn
+from workloads.common.model import AttentionFn, full_attention
 
 IMPLEMENTATIONS = ("ring", "alltoall", "allgather", "ulysses", "torch-allgather", "torch-alltoall")
-SEQUENCE = 2  # dim of the tokens in (B, H, S, D)
-
-Attention = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
-"""``(q, k, v, causal) -> out`` on this rank's tokens: ``(B, H, S / n, D)``, keys and values with ``Hkv`` heads."""
+SEQUENCE = 2  # dim of the tokens in (B, H, S, D), the order that kernels take; the model's is (B, S, H, D)
 
 
 @dataclass(frozen=True)
@@ -236,19 +232,15 @@ class _ExchangedAttention(torch.autograd.Function):
         return *(grad.to(x.dtype) for grad, x in zip(total, (q, k, v), strict=True)), None, None
 
 
-def exchanged(exchange: Exchange) -> Attention:
-    """Attention over the places of ``exchange``."""
+def exchanged(exchange: Exchange) -> AttentionFn:
+    """Attention over the places of ``exchange``, on this rank's tokens."""
+    apply: Any = _ExchangedAttention.apply
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        apply: Any = _ExchangedAttention.apply
-        return cast(Tensor, apply(q, k, v, causal, exchange))
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        out: Tensor = apply(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal, exchange)
+        return out.transpose(1, 2)
 
     return attention
-
-
-def local_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    """Attention where the rank has all keys."""
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
 
 
 def trade_dims(x: Tensor, split: int, concat: int, group: dist.ProcessGroup) -> Tensor:
@@ -257,20 +249,21 @@ def trade_dims(x: Tensor, split: int, concat: int, group: dist.ProcessGroup) -> 
     return torch.cat(all_to_all_single_autograd(parts, None, None, group).unbind(0), concat)
 
 
-def ulysses(inner: Attention, group: dist.ProcessGroup) -> Attention:
+def ulysses(inner: AttentionFn, group: dist.ProcessGroup) -> AttentionFn:
     """``inner`` on all tokens of the group and 1/u of the heads.
 
     Key heads fewer than the group are repeated first. Raises ValueError where the heads do not divide.
     """
+    tokens, heads = 1, 2
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        size, kv_heads = group.size(), k.shape[1]
-        if q.shape[1] % size or (kv_heads % size and size % kv_heads):
-            raise ValueError(f"{q.shape[1]} query and {kv_heads} key heads do not divide over {size} ulysses ranks")
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        size, kv_heads = group.size(), k.shape[heads]
+        if q.shape[heads] % size or (kv_heads % size and size % kv_heads):
+            raise ValueError(f"{q.shape[heads]} query and {kv_heads} key heads do not divide over {size} ulysses ranks")
         if kv_heads < size:
-            k, v = (x.repeat_interleave(size // kv_heads, dim=1) for x in (k, v))
-        q, k, v = (trade_dims(x, 1, SEQUENCE, group) for x in (q, k, v))
-        return trade_dims(inner(q, k, v, causal), SEQUENCE, 1, group)
+            k, v = (x.repeat_interleave(size // kv_heads, dim=heads) for x in (k, v))
+        q, k, v = (trade_dims(x, heads, tokens, group) for x in (q, k, v))
+        return trade_dims(inner(q, k, v, causal=causal), tokens, heads, group)
 
     return attention
 
@@ -286,20 +279,14 @@ def context_attention(mesh: DeviceMesh, implementation: str, layout: Layout) -> 
     if implementation.startswith("torch"):
         from workloads.common.context_parallel_torch import torch_ring
 
-        inner = torch_ring(mesh, layout.zigzag, implementation.removeprefix("torch-"))
-    else:
-        inner = _own_attention(mesh, implementation, layout)
-
-    def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        return inner(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal).transpose(1, 2)
-
-    return attention
+        return torch_ring(mesh, layout.zigzag, implementation.removeprefix("torch-"))
+    return _own_attention(mesh, implementation, layout)
 
 
-def _own_attention(mesh: DeviceMesh, implementation: str, layout: Layout) -> Attention:
+def _own_attention(mesh: DeviceMesh, implementation: str, layout: Layout) -> AttentionFn:
     ranks = mesh.mesh.view(layout.places, layout.ulysses)
     place, neighbour = divmod(mesh.get_local_rank(), layout.ulysses)
-    inner: Attention = local_attention
+    inner: AttentionFn = full_attention
     if layout.places > 1:
         inner = exchanged(_exchange(implementation, _subgroup(mesh, ranks[:, neighbour]), layout.zigzag))
     return inner if layout.ulysses == 1 else ulysses(inner, _subgroup(mesh, ranks[place]))

@@ -12,13 +12,14 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import _attention, register_sharding
 from torch.distributed.tensor.experimental._context_parallel import _attention as _ring
 
-from workloads.common.context_parallel import SEQUENCE, Attention
+from workloads.common.context_parallel import SEQUENCE
+from workloads.common.model import AttentionFn
 
 public: Any = _attention  # torch gives these no types
 private: Any = _ring
 
 
-def torch_ring(mesh: DeviceMesh, zigzag: bool, rotate: str) -> Attention:
+def torch_ring(mesh: DeviceMesh, zigzag: bool, rotate: str) -> AttentionFn:
     """Torch's ring over a one-axis mesh, through its dispatcher for scaled dot-product attention on DTensors.
 
     ``rotate`` is how keys travel: ``allgather`` (once) or ``alltoall`` (a hop at a time).
@@ -28,15 +29,17 @@ def torch_ring(mesh: DeviceMesh, zigzag: bool, rotate: str) -> Attention:
     if mesh.device_type == "cpu":
         _teach_torch_the_cpu_kernel()
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    def sharded(x: Tensor, copies: int = 1) -> Tensor:
+        heads_first = x.transpose(1, SEQUENCE).repeat_interleave(copies, dim=1)
+        return DTensor.from_local(heads_first, mesh, [Shard(SEQUENCE)], run_check=False)
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         # Without a mask every order of the keys is as good, and torch refuses to balance it.
         public._cp_options.enable_load_balance = zigzag and causal
-        groups = q.shape[1] // k.shape[1]
-        whole_heads = (x.repeat_interleave(groups, dim=1) for x in (k, v))
-        q, k, v = (DTensor.from_local(x, mesh, [Shard(SEQUENCE)], run_check=False) for x in (q, *whole_heads))
-        out: Any = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        groups = q.shape[2] // k.shape[2]
+        out: Any = F.scaled_dot_product_attention(sharded(q), sharded(k, groups), sharded(v, groups), is_causal=causal)
         local: Tensor = out.to_local()
-        return local
+        return local.transpose(1, SEQUENCE)
 
     return attention
 
