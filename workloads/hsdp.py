@@ -26,7 +26,7 @@ class HSDP(Strategy):
         return {"dp_replicate": world.nodes, "dp_shard": world.local_size}
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        mesh = job.mesh.view("dp_replicate", "dp_shard")
+        mesh = job.mesh.sharded
         policy = MixedPrecisionPolicy(param_dtype=getattr(torch, job.options.dtype), reduce_dtype=torch.float32)
         for block in model.layers.values():
             fully_shard(block, mesh=mesh, mp_policy=policy)

@@ -62,10 +62,6 @@ class Layout:
             order = torch.cat((order[: self.places], order[self.places :].flip(0)), dim=1)
         return order.reshape(self.degree, -1)
 
-    def shard(self, tokens: Tensor, rank: int) -> Tensor:
-        """The part of ``tokens (B, S)`` that belongs to ``rank`` of the axis: ``(B, S / degree)``."""
-        return tokens[:, self.positions(tokens.shape[1])[rank].to(tokens.device)]
-
 
 def ring_tiles(rank: int, source: int, causal: bool, zigzag: bool, length: int) -> list[Tile]:
     """What ``rank``'s queries see of ``source``'s keys, both of ``length`` tokens.

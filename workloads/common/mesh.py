@@ -130,6 +130,17 @@ class Mesh:
         """The sub-mesh of those of `axes` that were given (at least one)."""
         return self.dense[tuple(axis for axis in axes if axis in self.axes)]
 
+    @cached_property
+    def sharded(self) -> DeviceMesh:
+        """The view over which FSDP shards dense parameters: dp_shard × cp as one axis, behind dp_replicate if given.
+
+        Ranks along cp hold other tokens of the same parameters, as data ranks do.
+        """
+        shards = tuple(axis for axis in ("dp_shard", "cp") if axis in self.axes)
+        flat = self.dense[shards]._flatten("dp_shard_cp") if len(shards) > 1 else self.dense[shards]
+        name = "dp_shard_cp" if len(shards) > 1 else shards[0]
+        return self.dense["dp_replicate", name] if "dp_replicate" in self.axes else flat
+
     def index(self, *axes: str) -> int:
         """This rank's row-major position within `axes`: 0 … size(*axes) − 1."""
         position = dict(zip(self.axes, self.dense.get_coordinate() or (), strict=True))
