@@ -10,6 +10,7 @@ import json
 import marshal
 import math
 import re
+import zlib
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -123,6 +124,7 @@ class _Builder:
         self.created = array("q", [_whole(entry.get("time_created_ns"), 0) for entry in self.entries])
         self.group_of = array("H", self.each(_group_key, self.group))
         self.signature_of = array("H", self.each(_signature_key, self.signature))
+        self.checksums = [signature.checksum for signature in self.signatures]
 
     def each(self, key_of: Callable[[Entry], Hashable], index_of: Callable[[Entry], int]) -> list[int]:
         """index_of(entry) for all entries, called once for each distinct key."""
@@ -179,7 +181,18 @@ class _Builder:
             max(enqueued, _whole(status.get("last_enqueued_collective"), -1)),
             max(started, _whole(status.get("last_started_collective"), -1)),
             max(completed, _whole(status.get("last_completed_collective"), -1)),
+            *self.window(index),
         )
+
+    def window(self, group: int) -> tuple[int, int, int]:
+        """(first, last, digest) of the collectives of a group that were recorded."""
+        seqs, checks = array("q"), array("I")
+        for owner, seq, signature, flags in zip(self.group_of, self.seqs, self.signature_of, self.flags, strict=True):
+            if owner == group and not flags & P2P:
+                seqs.append(seq)
+                checks.append(self.checksums[signature])
+        digest = zlib.crc32(checks.tobytes(), zlib.crc32(seqs.tobytes()))
+        return min(seqs, default=-1), max(seqs, default=-1), digest
 
     def progress(self) -> list[tuple[int, int, int]]:
         """By group: newest sequence number of a collective enqueued, started, completed, as the entries show."""
@@ -199,7 +212,7 @@ class _Builder:
         known = {name for name, _ in self.groups}
         for name, config in _mapping(self.dump.get("pg_config")).items():
             members = _members(_mapping(config).get("ranks"))
-            if str(name) not in known and members:
+            if name and str(name) not in known and members:
                 yield GroupView(str(name)[:200], str(_mapping(config).get("desc", ""))[:200], members, -1, -1, -1)
 
     def threads(self) -> dict[int, tuple[str, ...]]:

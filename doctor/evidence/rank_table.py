@@ -42,6 +42,11 @@ class Signature:
     def __str__(self) -> str:
         return f"{self.op} {self.sizes} {self.dtype}".rstrip()
 
+    @property
+    def checksum(self) -> int:
+        """The same on all machines: equal for calls that fit together."""
+        return zlib.crc32(repr((self.op, self.numel_in, self.numel_out, self.dtype)).encode())
+
 
 @dataclass(frozen=True)
 class GroupView:
@@ -53,6 +58,9 @@ class GroupView:
     enqueued: int
     started: int
     completed: int
+    first: int = -1  # oldest and newest recorded sequence number of a collective
+    last: int = -1
+    digest: int = 0  # of all (sequence number, signature) between them: equal digests, equal calls
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,14 @@ class RankTable:
     @property
     def newest_ns(self) -> int:
         return max(self.created_of, default=0)
+
+    def calls_of(self, group: int) -> dict[int, list[Signature]]:
+        """sequence number → signatures of the collectives of one group (several where calls were coalesced)."""
+        calls: dict[int, list[Signature]] = {}
+        for index, owner in enumerate(self.group_of):
+            if owner == group and not self.flags_of[index] & P2P:
+                calls.setdefault(self.seq_of[index], []).append(self.signatures[self.signature_of[index]])
+        return calls
 
     def to_json(self) -> dict[str, Any]:
         plain = {key: getattr(self, key) for key in _PLAIN}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from doctor.evidence.source import Gap
@@ -22,11 +22,18 @@ class EvidenceSet:
         for record in records:
             by_type[type(record)].append(record)
         self._by_type = dict(by_type)
+        self._derived: dict[object, object] = {}
         self.gaps: Sequence[Gap] = tuple(sorted(set(gaps)))
 
     def of(self, kind: type[T]) -> Sequence[T]:
         """All records of type `kind`, in the order of their files' names."""
         return self._by_type.get(kind, ())  # type: ignore[return-value]
+
+    def once(self, derive: Callable[[EvidenceSet], T]) -> T:
+        """`derive(self)`, computed at its first use: what several rules join from the records."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        return self._derived[derive]  # type: ignore[return-value]
 
     def has(self, *kinds: type) -> bool:
         return any(kind in self._by_type for kind in kinds)
