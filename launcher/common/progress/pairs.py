@@ -1,0 +1,99 @@
+"""Cleaning a log line, and the pairs of names and numbers in it: `step: 12`, `loss=2.1`, `lr 1e-4`, `9.4 samples/s`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-~])")
+_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, ord("'"), ord('"'), ord("\\")))
+_DATES = re.compile(
+    r"\b\d{4}[-/]\d\d?[-/]\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?"  # 2025-03-04 00:44:44,441
+    r"|\b\d\d?/\d\d?(?:/\d{2,4})?[ T]\d\d:\d\d(?::\d\d)?"  # 08/21 02:58:41
+    r"|(?:\d+ days?, ?)?(?<![\d.])\d{1,3}:\d\d(?::\d\d)?(?:\.\d+)?(?![\d.])"  # 0:22:35
+)
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_TOKEN = re.compile(
+    r"(?P<word>[^\W\d][\w/@.%\-]*(?:\s?\([^()|:=]{1,24}\)(?=\s*[:=：]))?(?:\([A-Za-z]{1,12}\))?)"
+    rf"|(?P<number>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER})(?![\w/]))?(?P<suffix>[A-Za-zµ%][\w/%]*|/s(?:ec)?\b)?"
+    r"|(?P<sep>[:=：])"
+    r"|(?P<mark> - |[\[(])|(?P<bar>[|,;\](){}<>\t•>])"
+)
+_UNIT_WORD = re.compile(
+    r"(?:[kKMGT]?i?B|ms|us|s|secs?|seconds|min|[\w.]+/(?:s|secs?|second|it|iter|step|batch|gpu|device)(?:/\w+)?)", re.I
+)
+_UNIT_BRACKET = re.compile(r"(.*?)\s?\(([^()]*)\)$")
+_GROUP = re.compile(r"group \d+|last|step|now|cur(?:rent)?", re.I)
+
+
+class Pair(NamedTuple):
+    """A number with the name before it: `of` is N of `12/N`; `exact` is false where the text was in exponent form."""
+
+    key: str
+    number: float
+    of: float | None
+    unit: str
+    joined: bool
+    exact: bool
+
+
+def clean(text: str) -> str:
+    """The text without escape sequences, control characters and quotes."""
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    return text.translate(_CONTROLS)
+
+
+def without_times(text: str) -> str:
+    """Dates and times of day become separators: their digits are no measurements."""
+    return _DATES.sub(" | ", text)
+
+
+def to_number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def pairs(text: str) -> list[Pair]:
+    """All pairs of a cleaned line in order. A number without a name but with a unit gets the unit as its name."""
+    found: list[Pair] = []
+    words: list[str] = []
+    joined = after_number = False
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup
+        if word := token["word"]:
+            if after_number and _UNIT_WORD.fullmatch(word):
+                found[-1] = _with_unit(found[-1], word)
+            elif joined and word.lower() in ("nan", "inf"):
+                found.append(_pair(words, float(word), None, "", joined, True))
+                words, joined = [], False
+            elif not (joined and word == "tensor"):
+                words = [word] if joined else [*words[-5:], word]
+                joined = False
+            after_number = False
+        elif number := token["number"]:
+            of, suffix = token["of"], token["suffix"] or ""
+            exact = "e" not in number.lower()
+            found.append(_pair(words, to_number(number), to_number(of) if of else None, suffix, joined, exact))
+            words, joined, after_number = [], False, not suffix
+        elif kind == "sep":
+            joined, after_number = bool(words), False
+        elif not (token["mark"] in ("[", "(") and joined):
+            words, joined, after_number = [], False, False
+    return found
+
+
+def _pair(words: list[str], number: float, of: float | None, suffix: str, joined: bool, exact: bool) -> Pair:
+    key, unit = " ".join(words), suffix
+    bracket = _UNIT_BRACKET.match(key) if key.endswith(")") else None
+    if bracket:
+        key, note = bracket[1], bracket[2]
+        if not _GROUP.fullmatch(note):
+            unit = suffix or note
+            if any(character.isdigit() or character == " " for character in note):
+                key = ""  # throughput (actual avg), lr(1e-4): another quantity than the bare name
+    named = unit if "/" in unit and not words else ""
+    return Pair(key or named, number, of, unit, joined, exact)
+
+
+def _with_unit(pair: Pair, unit: str) -> Pair:
+    return pair._replace(unit=unit, key=pair.key or unit)
