@@ -35,8 +35,16 @@ class Totals:
 
 
 @record
-def run(strategy: Strategy, argv: Sequence[str] | None = None) -> list[float]:
-    """Train as the command line says; returns the losses of the steps taken. Usage errors exit with status 2."""
+def run(strategy: Strategy) -> None:
+    """A workload's main: train as the command line says. What a rank raises reaches torchrun's error file."""
+    train(strategy)
+
+
+def train(strategy: Strategy, argv: Sequence[str] | None = None) -> list[float]:
+    """Train as `argv` (default: the command line) says; returns the losses of the steps taken.
+
+    Raises SystemExit(2) for unknown flags, ValueError for a mesh, model, batch or data that do not fit each other.
+    """
     options = parse(strategy.options, (sys.modules[type(strategy).__module__].__doc__ or "").strip(), argv)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # more threads would sum in another order
     if options.deterministic:
@@ -90,6 +98,7 @@ class Training:
             else:
                 self._save(options.steps)
         self.checkpoints.finish()
+        self.strategy.finish(self.parts, self.job)
         return self.losses
 
     def _step(self, step: int, batches: Iterator[object], progress: metrics.Progress) -> bool:

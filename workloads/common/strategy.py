@@ -64,5 +64,8 @@ class Strategy:
             total += loss.detach()
         return total
 
+    def finish(self, parts: list[nn.Module], job: Job) -> None:
+        """Called on every rank after the last step, while the process group is still there."""
+
     def synchronize_gradients(self, part: nn.Module, last: bool) -> None:
         """Called before each micro-batch: reduce gradients across ranks only in the last."""
