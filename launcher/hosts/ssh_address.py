@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.errors import InputError
 
@@ -20,6 +20,7 @@ class SshAddress:
     port: int | None = None
     identity: str | None = None  # path of a private key; then neither agent nor default keys are asked
     ssh_config: str | None = None  # a file that is read in place of the user's and the system's
+    known_hosts: str | None = None  # a file that is read in place of ssh_config's and the default ones
     jump: str | None = None  # `[user@]host[:port]`, several with commas, the nearest first; "none" for no gateway
 
     @property
@@ -44,8 +45,7 @@ def last_hop(address: SshAddress, configured: Mapping[str, str | Sequence[str]])
     user, host, port = split_destination(last.strip())
     if host == address.target:
         return None
-    jump = ",".join(before) or None
-    return SshAddress(host, user=user, port=port, identity=address.identity, ssh_config=address.ssh_config, jump=jump)
+    return replace(address, name=host, address="", user=user, port=port, jump=",".join(before) or None)
 
 
 def split_destination(text: str) -> tuple[str | None, str, int | None]:

@@ -11,6 +11,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import paramiko
@@ -27,7 +28,7 @@ CONNECT_TIMEOUT_S = 10
 HANDSHAKE_TIMEOUT_S = 8  # a frozen host accepts a connection and then says nothing
 PATIENCE_S = 30.0  # for how long an sshd that turns us away is asked again
 CONFIG_FILES = ("~/.ssh/config", "/etc/ssh/ssh_config")
-KNOWN_HOSTS_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2 /etc/ssh/ssh_known_hosts"
+USER_KNOWN_HOSTS, SYSTEM_KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"
 KEEPALIVE = {
     socket.TCP_KEEPIDLE: 2,
     socket.TCP_KEEPINTVL: 2,
@@ -131,11 +132,11 @@ class Connector:
     def _trust(self, connection: Connection, address: SshAddress) -> None:
         """Give paramiko the keys that known_hosts has for the host, under any of its names."""
         configured = connection.ssh_config
-        files = configured.get("userknownhostsfile", KNOWN_HOSTS_FILES)
+        files = [address.known_hosts] if address.known_hosts else _known_hosts_files(configured)
         alias = configured.get("hostkeyalias")
         names = [alias] if alias else [connection.host, address.target, address.name]
         checked_as = _known_as(connection.host, connection.port)
-        for file in files.split():
+        for file in files:
             known = self._known(file)
             for name in names:
                 for kind, key in (known.lookup(_known_as(name, connection.port)) or {}).items():
@@ -221,6 +222,11 @@ def keep_alive(connection: Connection) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE.items():
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _known_hosts_files(configured: Mapping[str, str]) -> list[str]:
+    user = configured.get("userknownhostsfile", USER_KNOWN_HOSTS)
+    return [*user.split(), *configured.get("globalknownhostsfile", SYSTEM_KNOWN_HOSTS).split()]
 
 
 def _known_as(name: str, port: int) -> str:
