@@ -141,6 +141,14 @@ class Mesh:
         name = "dp_shard_cp" if len(shards) > 1 else shards[0]
         return self.dense["dp_replicate", name] if "dp_replicate" in self.axes else flat
 
+    @cached_property
+    def tokens(self) -> dist.ProcessGroup | None:
+        """The ranks with other tokens for the same parameters: dp_replicate × dp_shard × cp; None without such an axis."""
+        axes = tuple(axis for axis in (*DATA_AXES, "cp") if axis in self.axes)
+        if len(axes) > 1:
+            return self.dense[axes]._flatten("tokens").get_group()
+        return self.dense[axes].get_group() if axes else None
+
     def index(self, *axes: str) -> int:
         """This rank's row-major position within `axes`: 0 … size(*axes) − 1."""
         position = dict(zip(self.axes, self.dense.get_coordinate() or (), strict=True))
