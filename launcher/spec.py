@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import product
+from typing import Any
 
 from launcher.errors import InputError
 
@@ -92,26 +93,29 @@ def format_coordinate(position: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """All that the user asked for, resolved: script and arguments, shape, environment, restarts."""
+    """All that the user asked for, resolved: script and arguments, shape, restarts.
+
+    `nodes` is the number of this attempt; an elastic job may have between `min_nodes` and `max_nodes`.
+    `mesh_given` says that the user named the mesh: then the script reads it from DLAUNCH_MESH.
+    """
 
     name: str
     script: str
     args: tuple[str, ...]
-    cluster: str
     nodes: int
     nproc_per_node: int
     mesh: MeshSpec
-    max_nodes: int | None = None  # elastic `--nodes MIN:MAX`; `nodes` is then the minimum
+    mesh_given: bool = False
+    min_nodes: int | None = None
+    max_nodes: int | None = None
     max_restarts: int = 0
-    env: Mapping[str, str] = field(default_factory=dict)
     debug_collectives: bool = False
-    mesh_given: bool = False  # else the default: one data axis, which the script may lay out itself
 
     def __post_init__(self) -> None:
-        if self.mesh.world_size != self.nodes * self.nproc_per_node:
+        if self.mesh.world_size != self.world_size:
             raise InputError(
                 f"{self.mesh} has {self.mesh.world_size} ranks, but {self.nodes} nodes x {self.nproc_per_node} "
-                f"processes are {self.nodes * self.nproc_per_node}",
+                f"processes are {self.world_size}",
                 where="--mesh",
                 help="change --mesh, --nodes or --nproc-per-node",
             )
@@ -119,3 +123,10 @@ class JobSpec:
     @property
     def world_size(self) -> int:
         return self.nodes * self.nproc_per_node
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mesh": dict(self.mesh.degrees)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> JobSpec:
+        return cls(**{**document, "args": tuple(document["args"]), "mesh": MeshSpec(document["mesh"])})

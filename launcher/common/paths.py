@@ -39,6 +39,11 @@ class JobPaths:
         return self.root / "lock"
 
     @property
+    def stop_request(self) -> Path:
+        """Its presence asks the supervisor to stop the job."""
+        return self.root / "stop.json"
+
+    @property
     def bundle(self) -> Path:
         return self.root / "bundle"
 

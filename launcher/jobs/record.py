@@ -10,21 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.errors import InputError
+from launcher.render import NodePlan, Settings
 from launcher.spec import format_coordinate
 
 State = Literal["pending", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
 ENDED: frozenset[str] = frozenset({"succeeded", "failed", "stopped"})
-
-
-@dataclass(frozen=True)
-class NodeRecord:
-    """One host's part in the job. `directory` is the job's directory on that host."""
-
-    node_rank: int
-    host: str
-    address: str
-    directory: str
-    devices: Sequence[str] = ()  # UUIDs in the order of local ranks; empty on CPU
 
 
 @dataclass(frozen=True)
@@ -75,7 +65,7 @@ class JobRecord:
     created: float
     spec: Mapping[str, Any]
     mesh: Mapping[str, int]
-    nodes: Sequence[NodeRecord] = ()
+    nodes: Sequence[NodePlan] = ()
     ranks: Sequence[RankRecord] = ()
     attempt: int = 0
     started: float | None = None
@@ -84,7 +74,9 @@ class JobRecord:
     supervisor: Process | None = None
     slurm_id: str | None = None
     inventory: str = ""  # the file that described the cluster
-    environment: Mapping[str, str] = field(default_factory=dict)  # what we set; secrets are masked
+    settings: Settings = field(default_factory=Settings)  # secrets are masked
+    addresses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # how each host is reached, spares too
+    spares: Sequence[str] = ()
     first_failure: Failure | None = None
     exit_status: int | None = None
 
@@ -95,8 +87,9 @@ class JobRecord:
     def from_json(cls, document: Mapping[str, Any]) -> JobRecord:
         """Raises KeyError or TypeError where the document is not of this form; unknown keys are passed over."""
         known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
-        known["nodes"] = tuple(NodeRecord(**node) for node in known.get("nodes", ()))
+        known["nodes"] = tuple(NodePlan(**node) for node in known.get("nodes", ()))
         known["ranks"] = tuple(RankRecord(**rank) for rank in known.get("ranks", ()))
+        known["settings"] = Settings(**known.get("settings", {}))
         if known.get("supervisor"):
             known["supervisor"] = Process(**known["supervisor"])
         if known.get("first_failure"):

@@ -1,0 +1,49 @@
+"""The node side's commands, called by the controller. Arguments and answers are JSON documents.
+
+Arguments come as the second word of the command line, or on standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def main() -> int:
+    """`run`: the agent. `listen`: until its time is up. Every other command prints its answer."""
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if command == "run":
+        from launcher.agent.run import main as run
+
+        return run()
+    arguments: dict[str, Any] = json.loads(sys.argv[2] if len(sys.argv) > 2 else sys.stdin.read())
+    if command == "listen":
+        from launcher.agent.check import listen
+
+        listen(**arguments)
+        return 0
+    print(json.dumps(answer(command, arguments)))
+    return 0
+
+
+def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The document with which `command` answers. Raises ValueError for a command that does not exist."""
+    from launcher.agent import check, stop
+
+    if command == "describe":
+        return check.describe_host(**arguments)
+    if command == "reach":
+        return check.reach(**arguments)
+    if command == "port":
+        return {"port": check.free_port(**arguments)}
+    if command == "stop":
+        return stop.stop_node(**arguments)
+    if command == "alive":
+        agent = stop.find_agent(arguments["directory"], arguments["node_rank"])
+        return {"alive": agent is not None, "disk_free": check.disk_free(arguments["directory"])}
+    raise ValueError(f"no command {command!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""What a host says of itself before a job starts there, and the proof that the hosts reach each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launcher.agent.outcome import node_versions
+
+PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports: no outgoing connection takes one meanwhile
+CONNECT_TIMEOUT_S = 5.0
+
+
+def describe_host(directory: str, paths: Sequence[str]) -> dict[str, Any]:
+    """Facts of this host: name, clock, CPUs, addresses by interface, versions, and whether `paths` exist."""
+    directory = str(Path(directory).expanduser())
+    name = socket.gethostname()
+    return {
+        "hostname": name,
+        "own_address": resolve(name),
+        "time": time.time(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "addresses": interface_addresses(),
+        "versions": node_versions(),
+        "directory": directory,
+        "disk_free": disk_free(directory),
+        "missing": [path for path in paths if not Path(path).exists()],
+        "py_spy": shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"),
+    }
+
+
+def resolve(name: str) -> str | None:
+    with suppress(OSError):
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    return None
+
+
+def interface_addresses() -> dict[str, list[str]]:
+    """interface -> its IPv4 and IPv6 addresses."""
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        name: [address.address.split("%")[0] for address in addresses if address.family in families]
+        for name, addresses in psutil.net_if_addrs().items()
+    }
+
+
+def disk_free(directory: str) -> int:
+    """Free bytes where `directory` is or will be."""
+    path = Path(directory)
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def free_port(avoid: Sequence[int] = ()) -> int:
+    """A TCP port on which nobody listens here. Raises OSError when a hundred tries find none."""
+    for port in random.sample(PORTS, 100):
+        if port not in avoid:
+            with suppress(OSError), closing(socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET)) as s:
+                s.bind(("", port))
+                return port
+    raise OSError("no free port between 20000 and 32000")
+
+
+def listen(nonce: str, seconds: float) -> None:
+    """Print `{"port": n}`, then answer each connection with `nonce` until `seconds` have passed."""
+    with socket.create_server(("", free_port()), reuse_port=False) as server:
+        print(json.dumps({"port": server.getsockname()[1]}), flush=True)
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            server.settimeout(left)
+            with suppress(TimeoutError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(nonce.encode())
+
+
+def reach(candidates: Sequence[str], port: int, nonce: str) -> dict[str, Mapping[str, Any]]:
+    """candidate address -> `{"ok", "resolved", "interface" or "error"}`: ok when `nonce` came back from there."""
+    return {candidate: _reach_one(candidate, port, nonce) for candidate in candidates}
+
+
+def _reach_one(candidate: str, port: int, nonce: str) -> dict[str, Any]:
+    try:
+        with socket.create_connection((candidate, port), CONNECT_TIMEOUT_S) as connection:
+            local, remote = connection.getsockname()[0], connection.getpeername()[0]
+            answered = connection.recv(len(nonce) + 1).decode(errors="replace")
+    except OSError as error:
+        return {"ok": False, "resolved": resolve(candidate), "error": str(error)}
+    if answered != nonce:
+        return {"ok": False, "resolved": remote, "error": "another program answers there"}
+    return {"ok": True, "resolved": remote, "interface": interface_of(local)}
+
+
+def interface_of(address: str) -> str | None:
+    """Name of the interface that holds `address`."""
+    address = address.removeprefix("::ffff:")
+    return next((name for name, held in interface_addresses().items() if address in held), None)

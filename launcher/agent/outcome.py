@@ -1,0 +1,68 @@
+"""How each rank ended, from what it left: torch's error file, its last traceback, torchrun's report."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+from launcher.agent.plan import AgentPlan
+from launcher.common.agent_status import RankStatus
+from launcher.common.paths import JobPaths
+from launcher.common.python_errors import PythonError, last_traceback, torchrun_exit_statuses
+
+TAIL_BYTES = 64_000
+TRACEBACK_LINES = 20
+
+
+def rank_outcomes(
+    ranks: Sequence[RankStatus], paths: JobPaths, plan: AgentPlan, output: str, reaped: Mapping[int, int]
+) -> tuple[RankStatus, ...]:
+    """Add exit status and error to each rank. `output` is torchrun's own, `reaped` the statuses of adopted orphans."""
+    reported = torchrun_exit_statuses(output)
+    completed = []
+    for status in ranks:
+        exit_status = reported.get(status.rank, reaped.get(status.pid or -1))
+        directory = paths.rank(status.rank, plan.attempt)
+        error = _error_file(plan, paths, status.local_rank) or last_traceback(read_tail(directory / "stderr"))
+        if error is not None and exit_status != 0:
+            text = "\n".join(error.lines[-TRACEBACK_LINES:])
+            status = replace(status, error=error.error, traceback=text)
+        completed.append(replace(status, exit_status=exit_status))
+    return tuple(completed)
+
+
+def _error_file(plan: AgentPlan, paths: JobPaths, local_rank: int) -> PythonError | None:
+    """What a script under torch's `@record` left in torchrun's log folder."""
+    folder = torchrun_log_directory(paths, plan.node_rank, plan.attempt)
+    for path in folder.glob(f"*/attempt_0/{local_rank}/error.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            message = json.loads(path.read_text(errors="replace"))["message"]
+            lines = str(message["extraInfo"]["py_callstack"]).rstrip().splitlines()
+            return PythonError(str(message["message"]), tuple(lines))
+    return None
+
+
+def torchrun_log_directory(paths: JobPaths, node_rank: int, attempt: int) -> Path:
+    return paths.node(node_rank) / f"torchrun-{attempt}"
+
+
+def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
+    """The last `size` bytes of a file as text; empty where there is no file."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read().decode(errors="replace")
+    return ""
+
+
+def node_versions() -> dict[str, str]:
+    """Versions of Python and of what matters to a job, from package metadata: nothing is imported."""
+    versions = {"python": platform.python_version()}
+    for package in ("torch", "psutil", "py-spy", "nvidia-nccl-cu12", "nvidia-nccl-cu13"):
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions

@@ -1,0 +1,203 @@
+"""The agent: starts a node's torchrun, watches its ranks, ends all of it, and keeps agent.json true.
+
+One thread, one loop. torchrun and its ranks die with the agent (parent-death signal).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from launcher.agent import shim, tree
+from launcher.agent.outcome import node_versions, rank_outcomes
+from launcher.agent.plan import AgentPlan
+from launcher.common.agent_status import AgentStatus, RankStatus
+from launcher.common.paths import JobPaths
+from launcher.common.progress_tail import ProgressTail
+
+BEAT_S = 1.0
+WAKE_S = 0.1
+MESSAGE_BYTES = 4000
+FAILED_TO_START = 127
+
+
+class Agent:
+    """One node's part of one attempt."""
+
+    def __init__(self, plan: AgentPlan) -> None:
+        self.plan = plan
+        self.paths = JobPaths(Path(plan.directory))
+        self.reaper = tree.Reaper()
+        self.stop_requested = False
+        self.exits = select.poll()
+        self.pidfds: dict[int, int] = {}  # descriptor -> local rank
+        self.tails = [ProgressTail(self.paths.progress(rank, plan.attempt)) for rank in self._rank_numbers()]
+        self.status = AgentStatus(
+            node_rank=plan.node_rank,
+            attempt=plan.attempt,
+            host=plan.host,
+            state="starting",
+            pid=os.getpid(),
+            start_time=psutil.Process().create_time(),
+            ranks=tuple(RankStatus(rank, local) for local, rank in enumerate(self._rank_numbers())),
+            versions=node_versions(),
+        )
+
+    def _rank_numbers(self) -> range:
+        return range(self.plan.first_rank, self.plan.first_rank + self.plan.nproc)
+
+    @property
+    def log(self) -> Path:
+        return self.paths.node(self.plan.node_rank) / f"torchrun-{self.plan.attempt}.log"
+
+    def run(self) -> int:
+        """Start, watch until torchrun has ended, sweep up, and return its exit status."""
+        tree.become_subreaper()
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGUSR2, self._on_warning)
+        self._write()
+        launcher = self._start()
+        status = FAILED_TO_START if launcher is None else self._watch(launcher)
+        survivors = tree.end(tree.descendants(psutil.Process()), 1.0, self.reaper.collect)
+        self._note_exits(0)
+        self._finish(status, survivors)
+        return status
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment = {**os.environ, **self.plan.env, "DLAUNCH_AGENT_PID": str(os.getpid())}
+        try:
+            with self.log.open("ab") as log:
+                launcher = subprocess.Popen(
+                    self.plan.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.plan.workdir,
+                    env=environment,
+                    start_new_session=True,
+                    preexec_fn=shim.die_with_parent,
+                )
+        except OSError as error:
+            self.status = replace(self.status, message=f"cannot start {self.plan.argv[0]}: {error}")
+            return None
+        self.status = replace(self.status, state="running", launcher_pid=launcher.pid)
+        return launcher
+
+    def _watch(self, launcher: subprocess.Popen[bytes]) -> int:
+        next_beat = kill_at = 0.0
+        while launcher.pid not in self.reaper.statuses:
+            self._find_ranks()
+            changed = self._note_exits(WAKE_S)
+            now = time.monotonic()
+            if self.stop_requested and not kill_at:
+                kill_at = now + self.plan.stop_grace_s
+                self._signal(launcher.pid, signal.SIGTERM)
+            elif kill_at and now > kill_at:
+                tree.end(tree.descendants(psutil.Process()), 0.0, self.reaper.collect)
+            if changed or now >= next_beat:
+                next_beat = now + BEAT_S
+                self._read_progress()
+                self._write()
+            self.reaper.collect()
+        launcher.returncode = self.reaper.statuses[launcher.pid]
+        return launcher.returncode
+
+    def _find_ranks(self) -> None:
+        """Take up the ranks whose shim has told its pid since the last look."""
+        for status in self.status.ranks:
+            if status.pid is not None:
+                continue
+            with suppress(OSError, ValueError, psutil.NoSuchProcess):
+                pid = int((self.paths.rank(status.rank, self.plan.attempt) / "pid").read_text())
+                descriptor = os.pidfd_open(pid)
+                self.exits.register(descriptor, select.POLLIN)
+                self.pidfds[descriptor] = status.local_rank
+                self._update(status.local_rank, pid=pid, start_time=psutil.Process(pid).create_time())
+
+    def _note_exits(self, patience: float) -> bool:
+        """Wait up to `patience` seconds for ranks to end; their order is the kernel's, not that of a poll."""
+        ended = self.exits.poll(patience * 1000) if self.pidfds else []
+        if not self.pidfds and patience:
+            time.sleep(patience)
+        for descriptor, _ in ended:
+            self._update(self.pidfds.pop(descriptor), ended=time.time())
+            self.exits.unregister(descriptor)
+            os.close(descriptor)
+        return bool(ended)
+
+    def _update(self, local_rank: int, **changes: object) -> None:
+        ranks = list(self.status.ranks)
+        ranks[local_rank] = replace(ranks[local_rank], **changes)  # type: ignore[arg-type]
+        self.status = replace(self.status, ranks=tuple(ranks))
+
+    def _read_progress(self) -> None:
+        for local_rank, tail in enumerate(self.tails):
+            for record in tail.new()[-1:]:
+                self._update(
+                    local_rank,
+                    progress_time=record.get("time"),
+                    **{key: record.get(key) for key in ("step", "loss", "tokens_per_s", "step_s")},
+                )
+
+    def _write(self) -> None:
+        """A disk that is full must not end the agent: its ranks still need it."""
+        self.status = replace(self.status, beat=self.status.beat + 1, time=time.time())
+        path = self.paths.agent(self.plan.node_rank)
+        draft = path.with_suffix(".new")
+        with suppress(OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_text(json.dumps(self.status.to_json()))
+            draft.replace(path)
+
+    def _finish(self, status: int, survivors: list[int]) -> None:
+        self._read_progress()
+        output = _tail(self.log)
+        self.status = replace(
+            self.status,
+            state="ended",
+            exit_status=status,
+            stopped=self.stop_requested,
+            survivors=tuple(survivors),
+            message=self.status.message or (output[-MESSAGE_BYTES:] if status else ""),
+            ranks=rank_outcomes(self.status.ranks, self.paths, self.plan, output, self.reaper.statuses),
+        )
+        self._write()
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+
+    def _on_warning(self, number: int, frame: FrameType | None) -> None:
+        """Slurm's warning before the time limit or preemption: every rank hears it."""
+        for rank in self.status.ranks:
+            if rank.pid is not None and rank.ended is None:
+                self._signal(rank.pid, signal.SIGUSR2)
+
+    @staticmethod
+    def _signal(pid: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _tail(path: Path, size: int = 64_000) -> str:
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read().decode(errors="replace")
+    return ""
+
+
+def main() -> int:
+    """Run the agent whose plan is on standard input."""
+    return Agent(AgentPlan.from_bytes(sys.stdin.buffer.read())).run()

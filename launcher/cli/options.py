@@ -1,0 +1,52 @@
+"""The options that `run` and `render` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from launcher.jobs.request import RunRequest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.argument("script"),
+    click.argument("args", nargs=-1, type=click.UNPROCESSED),
+    click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`."),
+    click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
+    click.option("--nodes", metavar="N|MIN:MAX", help="Number of nodes, or a range from which each attempt chooses."),
+    click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node."),
+    click.option("--mesh", metavar="AXIS=N,…", help="Mesh, outermost axis first, e.g. dp_replicate=4,tp=2."),
+    click.option("--name", help="Name of the job; default: the script's."),
+    click.option("--env", multiple=True, metavar="K=V", help="Variable for every rank; K alone takes the shell's."),
+    click.option("--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out, e.g. gpu[03-04]."),
+    click.option("--max-restarts", type=click.IntRange(0), default=0, metavar="N", help="New attempts after failures."),
+    click.option("--debug-collectives", is_flag=True, help="Check every collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."),
+    click.option("--sync", is_flag=True, help="Send the code to hosts that do not share this file system."),
+    click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+)
+
+
+def job_options(command: F) -> F:
+    """Add the options of a job to a click command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def request_from(options: dict[str, Any]) -> RunRequest:
+    """The request that these options make."""
+    return RunRequest(**{key: value for key, value in options.items() if key in RunRequest.__dataclass_fields__})
+
+
+def inventory_option(command: F) -> F:
+    """`--inventory FILE`, which every command takes."""
+    return click.option(
+        "--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."
+    )(command)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

@@ -1,0 +1,63 @@
+"""`dlaunch run`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from launcher.cli.options import job_options, request_from
+from launcher.console import INTERRUPTED, print_json
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@job_options
+@click.option("--detach", is_flag=True, help="Start the job and return.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done (as `dlaunch render`), and start nothing.")
+def run(as_json: bool, detach: bool, dry_run: bool, **options: Any) -> None:
+    """Start SCRIPT as a job and follow it. The script's own arguments stand after `--`.
+
+    Example: dlaunch run workloads/hsdp.py --nodes 4 -- --steps 50
+    """
+    from launcher.jobs.control import start
+    from launcher.jobs.explain import plan_lines, rendered
+    from launcher.jobs.prepare import prepare
+    from launcher.jobs.result import summary
+
+    prepared = prepare(request_from(options))
+    if dry_run:
+        print_json(rendered(prepared)) if as_json else click.echo("\n".join(plan_lines(prepared)))
+        return
+    for line in plan_lines(prepared):
+        click.echo(line, err=as_json)
+    job = start(prepared)
+    if detach:
+        if as_json:
+            print_json(summary(job.record, [], {}))
+        else:
+            click.echo(f"started; follow it with: dlaunch logs -f {job.record.job}")
+        return
+    sys.exit(follow_to_end(job, as_json))
+
+
+def follow_to_end(job: Any, as_json: bool) -> int:
+    """Follow a job, print how it ended, and return the exit status of `run` and `wait`."""
+    from launcher.jobs.follow import Follower
+    from launcher.jobs.reach import connect_job
+    from launcher.jobs.result import describe, read_statuses, summary
+
+    try:
+        record = Follower(job, quiet=as_json).follow()
+    except click.Abort:
+        return INTERRUPTED
+    hosts = {}
+    try:
+        hosts = connect_job(record)
+    except Exception as error:  # the job's end is known even if its hosts are not reached any more
+        click.echo(f"warning: {error}", err=True)
+    document = summary(record, read_statuses(record, job.paths), hosts)
+    for host in hosts.values():
+        host.close()
+    print_json(document) if as_json else click.echo("\n".join(describe(record, document)))
+    return 0 if record.state == "succeeded" else 1

@@ -1,0 +1,127 @@
+"""The node side as a folder named by its content, so that nothing is installed on a host and no version is mixed up."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import platform
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+import launcher
+from launcher.errors import CannotActError
+from launcher.hosts.protocol import Host
+
+CODE = ("launcher/common", "launcher/agent", "doctor/node", "doctor/evidence", "workloads")
+MAIN = b"import sys\nfrom launcher.agent.__main__ import main\nsys.exit(main())\n"
+BUNDLES = ".cache/dlaunch"
+UNPACK = """
+import io, os, pathlib, shutil, sys, tarfile
+target = pathlib.Path(sys.argv[1])
+draft = target.with_name(f"{target.name}.{os.getpid()}")
+draft.mkdir(mode=0o700, parents=True)
+archive = tarfile.open(fileobj=io.BytesIO(sys.stdin.buffer.read()))
+archive.extractall(draft, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+try:
+    draft.rename(target)
+except OSError:
+    shutil.rmtree(draft)
+"""
+LOOK = """
+import os, pathlib, platform, sys
+folder = pathlib.Path(sys.argv[1]).expanduser()
+try:
+    import psutil; has = 1
+except ImportError:
+    has = 0
+print(folder, int(folder.is_dir()), has, sys.platform, platform.machine(), "%d.%d" % sys.version_info[:2])
+"""
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    root = Path(launcher.__file__).parent.parent
+    yield "__main__.py", MAIN
+    for package in ("launcher", "doctor"):
+        yield f"{package}/__init__.py", b""
+    for folder in CODE:
+        for path in sorted((root / folder).rglob("*.py")):
+            yield str(path.relative_to(root)), path.read_bytes()
+
+
+def _psutil() -> Iterator[tuple[str, bytes]]:
+    """psutil of this Python: its compiled part works on the same platform under any Python 3 (stable ABI)."""
+    folder = Path(psutil.__file__).parent
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".so") and "tests" not in path.parts:
+            yield f"psutil/{path.relative_to(folder)}", path.read_bytes()
+
+
+@cache
+def archive(with_psutil: bool) -> tuple[str, bytes]:
+    """Name made from the content, and the content as a gzipped tar."""
+    files = dict(_sources())
+    if with_psutil:
+        files.update(_psutil())
+    digest = hashlib.sha256()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
+        for name, data in files.items():
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o600
+            tar.addfile(entry, io.BytesIO(data))
+    return digest.hexdigest()[:16], buffer.getvalue()
+
+
+def local_bundle() -> str:
+    """The same on this machine, without a process of its own."""
+    name, data = archive(with_psutil=False)
+    folder = Path.home() / BUNDLES / name
+    if not folder.is_dir():
+        draft = folder.with_name(f"{name}.{os.getpid()}")
+        draft.mkdir(mode=0o700, parents=True)
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            tar.extractall(draft)
+        with suppress(OSError):
+            draft.rename(folder)
+    return str(folder)
+
+
+def put_bundle(host: Host, python: str) -> str:
+    """Make sure that `host` holds the node side; returns its folder there, to be run as `python FOLDER COMMAND`.
+
+    Raises CannotActError where `python` does not run there, or psutil is missing and ours does not fit.
+    """
+    name, _ = archive(with_psutil=False)
+    folder, there, has_psutil, *system = _look(host, python, f"~/{BUNDLES}/{name}")
+    if not has_psutil:
+        if system[:2] != [sys.platform, platform.machine()]:
+            raise CannotActError(f"{host.name}: no psutil under {python}", help=f"{python} -m pip install psutil")
+        name, _ = archive(with_psutil=True)
+        folder, there, *_ = _look(host, python, f"~/{BUNDLES}/{name}")
+    if not there:
+        _, data = archive(with_psutil=not has_psutil)
+        done = host.run([python, "-c", UNPACK, folder], input=data)
+        if done.status:
+            raise CannotActError(f"{host.name}: cannot unpack our node side: {_last_line(done.stderr)}")
+    return folder
+
+
+def _look(host: Host, python: str, folder: str) -> tuple[str, bool, bool, str, str, str]:
+    done = host.run([python, "-c", LOOK, folder])
+    parts = done.text.strip().rsplit(" ", 5)
+    if done.status or len(parts) != 6:
+        message = _last_line(done.stderr) or f"{python} gave no answer"
+        raise CannotActError(f"{host.name}: {message}", help="set `python` of the cluster in the inventory")
+    return parts[0], parts[1] == "1", parts[2] == "1", parts[3], parts[4], parts[5]
+
+
+def _last_line(output: bytes) -> str:
+    return output.decode(errors="replace").strip().rpartition("\n")[2]

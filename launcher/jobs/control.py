@@ -1,0 +1,75 @@
+"""What the commands do with a job: start it, adopt it, wait for it, stop it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from launcher.common.paths import JobPaths, jobs_root
+from launcher.errors import CannotActError
+from launcher.hosts.local import LocalHost
+from launcher.jobs.prepare import Prepared
+from launcher.jobs.record import ENDED, JobRecord, read_record, write_record
+from launcher.jobs.store import StoredJob, append_event, is_supervised
+from launcher.secrets import only_secrets
+
+POLL_S = 0.1
+SUPERVISOR_S = 20.0
+
+
+def start(prepared: Prepared) -> StoredJob:
+    """Write the record and detach a supervisor; secrets go to it in memory."""
+    paths = JobPaths(jobs_root() / prepared.record.job)
+    write_record(paths.record, prepared.record)
+    append_event(paths, "created", job=prepared.record.job)
+    settings = prepared.settings
+    every = {**settings.inventory_env, **settings.forwarded_env, **settings.command_line_env}
+    job = StoredJob(prepared.record, paths)
+    _supervise(job, {"secrets": only_secrets(every), "rendezvous": asdict(prepared.rendezvous)})
+    return job
+
+
+def adopt(job: StoredJob) -> None:
+    """Give a job without supervisor a new one; returns when it is there. Raises CannotActError."""
+    _supervise(job, {}, "adopt")
+
+
+def _supervise(job: StoredJob, given: Mapping[str, Any], *arguments: str) -> None:
+    argv = [sys.executable, "-m", "launcher.jobs.supervisor", str(job.paths.root), *arguments]
+    before = read_record(job.paths.record).supervisor
+    LocalHost().spawn(argv, input=json.dumps(given).encode(), log=str(job.paths.supervisor_log))
+    deadline = time.monotonic() + SUPERVISOR_S
+    while (now := read_record(job.paths.record)).supervisor == before and now.state not in ENDED:
+        if time.monotonic() > deadline:
+            raise CannotActError(f"no supervisor came up for {job.record.job}", help=f"see {job.paths.supervisor_log}")
+        time.sleep(POLL_S / 4)
+
+
+def ensure_supervised(job: StoredJob) -> None:
+    if job.record.kind != "slurm" and job.record.state not in ENDED and not is_supervised(job.paths):
+        adopt(job)
+
+
+def wait(job: StoredJob, patience: float | None = None) -> JobRecord:
+    """Wait until the job has ended, adopting it where nobody watches; returns its record.
+
+    Raises CannotActError after `patience` seconds, where given.
+    """
+    deadline = None if patience is None else time.monotonic() + patience
+    while (record := read_record(job.paths.record)).state not in ENDED:
+        if deadline is not None and time.monotonic() > deadline:
+            raise CannotActError(f"{record.job} is still {record.state} after {patience:g} s", help="dlaunch ps")
+        ensure_supervised(StoredJob(record, job.paths))
+        time.sleep(POLL_S)
+    return record
+
+
+def stop(job: StoredJob, grace: float) -> JobRecord:
+    """Ask the supervisor to stop the job and wait until it has; `grace` seconds are for a checkpoint."""
+    if job.record.state not in ENDED:
+        job.paths.stop_request.write_text(json.dumps({"grace": grace, "time": time.time()}))
+    return wait(job, patience=grace + 90)

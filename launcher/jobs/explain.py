@@ -1,0 +1,92 @@
+"""What a prepared job will do, in words and as JSON: the plan of `run`, the whole of `render`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from launcher.hosts.names import fold
+from launcher.jobs.prepare import Prepared
+from launcher.jobs.record import RankRecord
+from launcher.render import NodeLaunch, leftovers, rank_variables
+from launcher.secrets import MASK, is_secret
+
+
+def plan_lines(prepared: Prepared) -> list[str]:
+    """The plan in a few lines."""
+    record, spec = prepared.record, prepared.spec
+    hosts = fold([node.host for node in record.nodes])
+    simulated = " simulated nodes on this machine" if record.kind == "local" else f" nodes: {hosts}"
+    devices = "CUDA" if record.nodes and record.nodes[0].devices else "CPU"
+    meeting = prepared.rendezvous
+    lines = [
+        f"job      {record.job}",
+        f"cluster  {record.cluster}: {spec.nodes}{simulated}, {spec.nproc_per_node} ranks each, {devices}",
+        f"mesh     {spec.mesh} = {spec.world_size} ranks" + ("" if spec.mesh_given else " (default)"),
+        f"script   {spec.script} {' '.join(spec.args)}".rstrip(),
+        f"meet at  {meeting.address}:{meeting.port}",
+    ]
+    lines += [f"note     {note}" for note in prepared.notes]
+    launches = prepared.launches()
+    if launches:
+        lines += [f"warning  {line}" for line in leftovers(launches[0].env)]
+    return lines
+
+
+def rendered(prepared: Prepared) -> dict[str, Any]:
+    """The document of `render --json`: exactly what `run` would execute; secrets are masked."""
+    return {
+        "job": prepared.record.job,
+        "cluster": prepared.record.cluster,
+        "kind": prepared.record.kind,
+        "mesh": prepared.record.mesh,
+        "notes": list(prepared.notes),
+        "nodes": [_node(launch, prepared) for launch in prepared.launches()],
+        "ranks": [_rank(rank) for rank in prepared.record.ranks],
+        "warnings": leftovers(prepared.launches()[0].env) if prepared.record.nodes else [],
+    }
+
+
+def _node(launch: NodeLaunch, prepared: Prepared) -> dict[str, Any]:
+    first = launch.node_rank * prepared.spec.nproc_per_node
+    return {
+        "node_rank": launch.node_rank,
+        "host": launch.host,
+        "workdir": launch.workdir,
+        "argv": list(launch.argv),
+        "command_line": launch.command_line,
+        "environment": [{"name": v.name, "value": v.shown, "origin": v.origin} for v in launch.environment],
+        "rank_environment": {
+            str(rank): rank_variables(launch, rank) for rank in range(first, first + prepared.spec.nproc_per_node)
+        },
+    }
+
+
+def _rank(rank: RankRecord) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "host": rank.host,
+        "node_rank": rank.node_rank,
+        "local_rank": rank.local_rank,
+        "device": rank.device,
+        "coordinate": dict(rank.coordinate),
+    }
+
+
+def rendered_lines(prepared: Prepared) -> Iterable[str]:
+    """`render` for people: per node the command and its variables, then the mesh map."""
+    yield from plan_lines(prepared)
+    for launch in prepared.launches():
+        yield f"\nnode {launch.node_rank} on {launch.host}, in {launch.workdir}:"
+        yield f"  {launch.command_line}"
+        width = max(len(variable.name) for variable in launch.environment)
+        for variable in launch.environment:
+            yield f"  {variable.name:{width}}  {variable.shown}  ({variable.origin})"
+    yield "\neach rank, set by the shim (rank 0 shown):"
+    for name, value in rank_variables(prepared.launches()[0], 0).items():
+        yield f"  {name}={MASK if is_secret(name) else value}"
+    if prepared.record.kind == "local":
+        yield "  everything else is inherited from this shell"
+    yield "\nrank  host  device  coordinate"
+    for rank in prepared.record.ranks:
+        yield f"{rank.rank:4}  {rank.host}  {rank.device or 'cpu'}  {rank.label}"

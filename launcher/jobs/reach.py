@@ -1,0 +1,59 @@
+"""From a cluster's entry or a job's record to the hosts behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from launcher.errors import CannotActError
+from launcher.hosts.protocol import Host, HostError
+from launcher.inventory import Cluster, SshCluster
+from launcher.jobs.record import JobRecord
+
+
+def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """How each host of a cluster is reached, in the inventory's order; empty for kinds that need no address."""
+    if not isinstance(cluster, SshCluster):
+        return {}
+    from launcher.hosts.ssh import SshAddress
+
+    return {
+        entry.name: asdict(
+            SshAddress(
+                name=entry.name,
+                address=entry.address or entry.name,
+                user=entry.user or cluster.user,
+                port=entry.port or cluster.port,
+                identity=entry.identity or cluster.identity,
+                ssh_config=cluster.ssh_config,
+                jump=cluster.jump,
+            )
+        )
+        for entry in cluster.hosts
+    }
+
+
+def connect(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Host]:
+    """Connect to hosts, all at once; one without an address is this machine. CannotActError names all that fail."""
+    from launcher.hosts.local import LocalHost
+
+    remote = [name for name in names if name in known]
+    if not remote:
+        return {name: LocalHost(name) for name in names}
+    from launcher.hosts import connect_all
+    from launcher.hosts.ssh import SshAddress
+
+    answers = connect_all([SshAddress(**known[name]) for name in remote])
+    failed = [answer for answer in answers.values() if isinstance(answer, HostError)]
+    if not failed:
+        return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
+    for answer in answers.values():
+        if not isinstance(answer, HostError):
+            answer.close()
+    raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
+
+
+def connect_job(record: JobRecord) -> dict[str, Host]:
+    """The hosts of a job's nodes by name."""
+    return connect(list(dict.fromkeys(node.host for node in record.nodes)), record.addresses)

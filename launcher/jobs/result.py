@@ -1,0 +1,81 @@
+"""How a job went: the document of `run --json` and `wait --json`, and the lines that people get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from launcher.common.agent_status import AgentStatus
+from launcher.common.paths import JobPaths
+from launcher.hosts.protocol import Host
+from launcher.jobs.record import JobRecord
+
+TRACEBACK_LINES = 12
+
+
+def read_statuses(record: JobRecord, paths: JobPaths) -> list[AgentStatus]:
+    """The newest agent.json of each node, as the supervisor brought it here; those of older attempts are left out."""
+    found = []
+    for node in record.nodes:
+        with suppress(OSError, ValueError, TypeError):
+            status = AgentStatus.from_json(json.loads(paths.agent(node.node_rank).read_text()))
+            if status.attempt == record.attempt:
+                found.append(status)
+    return found
+
+
+def progress_records(record: JobRecord, hosts: dict[str, Host], rank: int) -> Iterator[dict[str, Any]]:
+    """All progress records of one rank over all attempts."""
+    where = next((r for r in record.ranks if r.rank == rank), None)
+    node = next((n for n in record.nodes if where and n.node_rank == where.node_rank), None)
+    if node is None or node.host not in hosts:
+        return
+    for attempt in range(record.attempt + 1):
+        with suppress(OSError):
+            data = hosts[node.host].read(str(JobPaths(Path(node.directory)).progress(rank, attempt)))
+            for line in data.splitlines():
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+
+def summary(record: JobRecord, statuses: list[AgentStatus], hosts: dict[str, Host]) -> dict[str, Any]:
+    """The contract's document of a job that has ended (or is left alone)."""
+    ranks = [rank for status in statuses for rank in status.ranks]
+    telling = next((rank.rank for rank in ranks if rank.loss is not None), 0)
+    losses = [(r["step"], r["loss"]) for r in progress_records(record, hosts, telling) if r.get("loss") is not None]
+    failure = record.first_failure
+    return {
+        "job": record.job,
+        "state": record.state,
+        "exit_status": record.exit_status,
+        "first_failure": None if failure is None else asdict(failure),
+        "steps": max((rank.step for rank in ranks if rank.step is not None), default=0),
+        "first_loss": losses[0][1] if losses else None,
+        "last_loss": losses[-1][1] if losses else None,
+        "attempts": record.attempt + 1,
+        "reason": record.reason,
+    }
+
+
+def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
+    """The end of a job in a few lines: what it reached, or its first failure and who was only a victim."""
+    seconds = (record.ended or 0) - (record.started or record.created)
+    lines = [f"{record.job}: {record.state} after {seconds:.1f} s"]
+    if document["first_loss"] is not None:
+        lines.append(f"steps {document['steps']}, loss {document['first_loss']:.4f} -> {document['last_loss']:.4f}")
+    failure = record.first_failure
+    if failure is None:
+        return lines if record.state == "succeeded" else [*lines, record.reason]
+    who = failure.host if failure.rank is None else f"rank {failure.rank} on {failure.host}"
+    lines.append(f"first failure: {who}: {failure.error}")
+    lines += [f"  {line}" for line in failure.traceback.splitlines()[-TRACEBACK_LINES:]]
+    if failure.victims:
+        from launcher.hosts.names import fold_numbers
+
+        lines.append(f"only victims: ranks {fold_numbers(failure.victims)}")
+    lines.append(f"more: dlaunch logs {record.job}; ddoctor diagnose {record.job}")
+    return lines

@@ -1,0 +1,258 @@
+"""The supervisor: one process per job on the submitting machine; performs what the machine decides.
+
+It holds the job's lock for its whole life. Killed, it leaves the ranks alone; another one may adopt the job.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launcher.agent.plan import AgentPlan
+from launcher.common.paths import JobPaths
+from launcher.errors import DlaunchError
+from launcher.hosts.node_side import call
+from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.inventory import LocalCluster, SshCluster, load_inventory
+from launcher.jobs.failure import NodeView
+from launcher.jobs.machine import (
+    Action,
+    Conclude,
+    Life,
+    StartAttempt,
+    StopAttempt,
+    bad_hosts,
+    choose_hosts,
+    observe,
+    stopped,
+)
+from launcher.jobs.prepare import lay_out, rank_records
+from launcher.jobs.reach import connect, connect_job
+from launcher.jobs.record import JobRecord, Process, read_record, write_record
+from launcher.jobs.request import resized
+from launcher.jobs.store import append_event
+from launcher.jobs.watch import Watch
+from launcher.render import Rendezvous, Settings, render_node
+from launcher.secrets import MASK
+from launcher.spec import JobSpec
+
+TICK_S = {"local": 0.1, "ssh": 0.5, "slurm": 0.5}
+STOP_GRACE_S = 30.0  # a graceful end with a checkpoint
+AT_ONCE_GRACE_S = 3.0
+
+
+class Supervisor:
+    """Watches one job to its end. `secrets` are the values that the record shows as ****."""
+
+    def __init__(self, paths: JobPaths, secrets: Mapping[str, str], rendezvous: Rendezvous | None) -> None:
+        self.paths = paths
+        self.record: JobRecord = read_record(paths.record)
+        self.spec = JobSpec.from_json(self.record.spec)
+        self.settings = unmask(self.record.settings, secrets)
+        self.rendezvous = rendezvous
+        self.hosts: dict[str, Host] = {}
+        self.life = Life(self.spec.max_restarts, attempt=self.record.attempt)
+        self.watch: Watch | None = None
+
+    def run(self, adopt: bool) -> None:
+        """Supervise until the job has ended; its record then says how."""
+        self._save(supervisor=Process(os.uname().nodename, os.getpid(), psutil.Process().create_time()))
+        try:
+            self.hosts = connect_job(self.record)
+            if adopt:
+                append_event(self.paths, "adopted", pid=os.getpid())
+                self._watch_nodes()
+            else:
+                self._start_agents()
+            while self.life.phase != "ended":
+                self._tick()
+        except DlaunchError as error:
+            self._perform(Conclude("failed", str(error)), {})
+        finally:
+            for host in self.hosts.values():
+                host.close()
+
+    def _tick(self) -> None:
+        assert self.watch is not None
+        views = self.watch.look()
+        before = self.life.phase
+        self.life, action = observe(self.life, views, time.monotonic(), self.paths.stop_request.exists())
+        if self.life.phase != before and self.life.phase == "running":
+            self._save(state="running", started=self.record.started or time.time())
+            append_event(self.paths, "running", attempt=self.life.attempt)
+        if action is None:
+            time.sleep(TICK_S[self.record.kind])
+        else:
+            self._perform(action, views)
+
+    def _perform(self, action: Action, views: Mapping[int, NodeView]) -> None:
+        if isinstance(action, StopAttempt):
+            self._save(state="stopping", reason=action.reason)
+            append_event(self.paths, "stopping", reason=action.reason)
+            survivors = self._stop_agents(action)
+            assert self.watch is not None
+            views = self.watch.look()
+            self.life, following = stopped(self.life, views, time.monotonic(), survivors)
+            self._perform(following, views)
+        elif isinstance(action, StartAttempt):
+            append_event(self.paths, "restarting", attempt=action.attempt, reason=action.reason)
+            self._restart(action)
+        else:
+            self._conclude(action)
+
+    def _conclude(self, action: Conclude) -> None:
+        self.life = self.life.to("ended", time.monotonic())
+        status = {"succeeded": 0, "failed": 1, "stopped": 1}[action.state]
+        failure = action.failure
+        self._save(
+            state=action.state, reason=action.reason, ended=time.time(), exit_status=status, first_failure=failure
+        )
+        append_event(self.paths, action.state, reason=action.reason)
+
+    def _restart(self, action: StartAttempt) -> None:
+        """A new attempt of all nodes: other hosts where some are bad, a new port, the last complete checkpoint."""
+        inventory, _ = load_inventory(Path(self.record.inventory) if self.record.inventory else None)
+        _, cluster = inventory.cluster(self.record.cluster)
+        names = [node.host for node in self.record.nodes]
+        minimum, maximum = self.spec.min_nodes or self.spec.nodes, self.spec.max_nodes or self.spec.nodes
+        spares = list(self.record.spares)
+        if isinstance(cluster, SshCluster) and self.spec.max_nodes:
+            spares += [entry.name for entry in cluster.hosts if entry.name not in spares]
+        bad = bad_hosts(self.life) if not isinstance(cluster, LocalCluster) else frozenset[str]()
+        chosen = choose_hosts(names, spares, bad, minimum, maximum)
+        if chosen is None:
+            self._conclude(Conclude("failed", f"no {minimum} good hosts are left: {', '.join(sorted(bad))} failed"))
+            return
+        self.spec = resized(self.spec, len(chosen))
+        layout = lay_out(cluster, self.spec, chosen, self.record.job)
+        self.rendezvous = layout.rendezvous
+        self._save(
+            state="starting",
+            attempt=action.attempt,
+            reason=action.reason,
+            spec=self.spec.to_json(),
+            mesh=dict(self.spec.mesh.degrees),
+            nodes=tuple(layout.nodes),
+            ranks=tuple(rank_records(self.spec, layout.nodes)),
+        )
+        missing = [name for name in chosen if name not in self.hosts]
+        self.hosts.update(connect(missing, self.record.addresses))
+        self._start_agents()
+
+    def _start_agents(self) -> None:
+        self._watch_nodes()
+        attempt = self.record.attempt
+        append_event(self.paths, "starting", attempt=attempt, hosts=[node.host for node in self.record.nodes])
+        assert self.rendezvous is not None
+        plans = {}
+        for node in self.record.nodes:
+            launch = render_node(self.record.job, self.spec, node, self.rendezvous, self.settings, attempt)
+            plans[node.host] = AgentPlan(
+                job=self.record.job,
+                host=node.host,
+                node_rank=node.node_rank,
+                attempt=attempt,
+                directory=node.directory,
+                argv=launch.argv,
+                env=launch.env,
+                workdir=launch.workdir,
+                first_rank=node.node_rank * self.spec.nproc_per_node,
+                nproc=self.spec.nproc_per_node,
+                stop_grace_s=STOP_GRACE_S,
+            )
+        nodes = {node.host: node for node in self.record.nodes}
+
+        def start(host: Host) -> None:
+            node = nodes[host.name]
+            log = f"{node.directory}/nodes/{node.node_rank}/agent.log"
+            host.spawn([node.python, node.bundle, "run"], input=plans[host.name].to_bytes(), log=log)
+
+        for error in on_all([self.hosts[name] for name in nodes], start).values():
+            if isinstance(error, HostError):
+                raise error
+
+    def _watch_nodes(self) -> None:
+        self.watch = Watch(
+            self.record.nodes,
+            self.hosts,
+            self.record.attempt,
+            self.paths,
+            lambda name: connect([name], self.record.addresses)[name],
+        )
+
+    def _stop_agents(self, action: StopAttempt) -> list[str]:
+        """End every node that can be reached; returns what is left, as `host:pid`."""
+        assert self.watch is not None
+        nodes = {node.host: node for node in self.record.nodes if node.host not in self.watch.unreachable}
+        grace = AT_ONCE_GRACE_S if action.at_once else self._wanted_grace()
+
+        def stop(host: Host) -> Any:
+            node = nodes[host.name]
+            arguments = {
+                "job": self.record.job,
+                "directory": node.directory,
+                "node_rank": node.node_rank,
+                "grace": grace,
+            }
+            return call(host, node.python, node.bundle, "stop", timeout=grace + 30, **arguments)
+
+        answers = on_all([self.hosts[name] for name in nodes], stop)
+        return [
+            f"{name}:{pid}"
+            for name, answer in answers.items()
+            if isinstance(answer, dict)
+            for pid in answer["survivors"]
+        ]
+
+    def _wanted_grace(self) -> float:
+        try:
+            return float(json.loads(self.paths.stop_request.read_text())["grace"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return STOP_GRACE_S
+
+    def _save(self, **changes: Any) -> None:
+        self.record = self.record.with_(**changes)
+        write_record(self.paths.record, self.record)
+
+
+def unmask(settings: Settings, secrets: Mapping[str, str]) -> Settings:
+    """Put the secret values back that the record shows as ****; one that nobody has is left out."""
+
+    def fill(env: Mapping[str, str]) -> dict[str, str]:
+        filled = {
+            name: secrets.get(name, os.environ.get(name, "")) if value == MASK else value for name, value in env.items()
+        }
+        return {name: value for name, value in filled.items() if value or env[name] != MASK}
+
+    return replace(
+        settings,
+        inventory_env=fill(settings.inventory_env),
+        command_line_env=fill(settings.command_line_env),
+        forwarded_env=fill(settings.forwarded_env),
+    )
+
+
+def main() -> None:
+    """`python -m launcher.jobs.supervisor DIRECTORY [adopt]`; secrets and the rendezvous come on standard input."""
+    paths = JobPaths(Path(sys.argv[1]))
+    given = json.loads(sys.stdin.read() or "{}")
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # another supervisor has it: one is enough
+    rendezvous = Rendezvous(**given["rendezvous"]) if given.get("rendezvous") else None
+    Supervisor(paths, given.get("secrets", {}), rendezvous).run(adopt=len(sys.argv) > 2)
+
+
+if __name__ == "__main__":
+    main()
