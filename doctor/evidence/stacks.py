@@ -60,6 +60,7 @@ _THREAD = re.compile(
     )""",
     re.X,
 )
+_UNNAMED = {"gdb": "1", "current": None, "pyspy": None, "state": None, "name": None, "label": None, "lwp": None}
 _PYSPY_FRAME = re.compile(r"^\s*(?P<name>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)?\s*$")
 _FAULT_FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+)(?: in (?P<name>.+))?$')
 _GDB_FRAME = re.compile(
@@ -111,6 +112,8 @@ class _Reader:
 
     def feed(self, line: str) -> Iterator[Stack]:
         if "hread" not in line and "Process " not in line:
+            if self.header is None and line.startswith("#0 "):
+                self.header = _UNNAMED  # gdb's `bt` of one thread has no header
             if self.header is not None:
                 self.frame(line)
             return

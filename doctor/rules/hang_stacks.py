@@ -1,0 +1,232 @@
+"""Hangs judged by stacks: where dumps are missing or record nothing (gloo's send and recv, ranks without a group)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.stacks import Stack
+from doctor.rules import Rule
+from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.places import Place, place_of, working_threads
+from doctor.rules.suspects import SUB_CAUSES, Suspect, Witnesses, witnesses_of
+from doctor.rules.waits import wait_graph
+from doctor.text import name_ranks
+from launcher.common.finding import Evidence, Finding, unknown
+
+# A rank found alone in one of these holds up its peers, whatever they do.
+TELLING_ALONE = ("dataloader", "file_lock", "checkpoint", "exception")
+SHOWN = 8
+MISSING = ("stacks of all ranks at one time (ddoctor collect JOB, or py-spy dump --pid PID on each)",)
+
+
+def find_by_stacks(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Findings from stacks, where the dumps do not show a stuck collective."""
+    stacks, fleet = evidence.of(Stack), evidence.once(fleet_of)
+    if not stacks or wait_graph(fleet).points:
+        return
+    witnesses = evidence.once(witnesses_of)
+    places = {rank: place for rank in witnesses.stacks if (place := witnesses.place(rank))}
+    at_peers = {rank: place for rank, place in places.items() if place.waits_for_peers}
+    elsewhere = {rank: place for rank, place in places.items() if not place.waits_for_peers}
+    if at_peers and elsewhere:
+        yield from _absent(at_peers, elsewhere, fleet, witnesses)
+    elif at_peers:
+        yield from _all_at_peers(at_peers, fleet, witnesses)
+    elif elsewhere and all(place.kind == "teardown" for place in elsewhere.values()) and len(elsewhere) > 1:
+        yield _teardown(elsewhere, fleet)
+    else:
+        yield from _alone(stacks)
+
+
+def _absent(
+    at_peers: Mapping[int, Place], elsewhere: Mapping[int, Place], fleet: Fleet, witnesses: Witnesses
+) -> Iterator[Finding]:
+    """Some wait in calls to their peers; those elsewhere have not come."""
+    groups: defaultdict[tuple[str, str], list[Suspect]] = defaultdict(list)
+    for rank in sorted(elsewhere):
+        suspect = witnesses.suspect(rank)
+        groups[suspect.sub_cause, suspect.note].append(suspect)
+    ops = sorted({place.op for place in at_peers.values()})
+    for (sub_cause, note), suspects in groups.items():
+        ranks = tuple(suspect.rank for suspect in suspects)
+        does = SUB_CAUSES[sub_cause][0] + (f" ({note})" if note else "")
+        waits = "waits" if len(at_peers) == 1 else "wait"
+        yield Finding(
+            "hang.absent_rank",
+            "error",
+            f"{name_ranks(sorted(at_peers)).capitalize()} {waits} in {', '.join(ops)} for {name_ranks(ranks)}: "
+            f"{name_ranks(ranks)} {does}.",
+            SUB_CAUSES[sub_cause][1],
+            0.8 if len(ranks) <= len(at_peers) else 0.6,
+            ranks=ranks,
+            hosts=fleet.hosts_of(ranks),
+            coordinates=fleet.coordinates_of(ranks),
+            detail={"sub_cause": sub_cause, "op": ", ".join(ops)},
+            evidence=[piece for one in suspects[:SHOWN] for piece in one.evidence] + _seen(at_peers, witnesses),
+        )
+
+
+def _all_at_peers(at_peers: Mapping[int, Place], fleet: Fleet, witnesses: Witnesses) -> Iterator[Finding]:
+    """Everybody whose stack is there waits for peers: in a rendezvous, for partners, or in equal or other calls."""
+    kinds = {place.kind for place in at_peers.values()}
+    absent = sorted(fleet.world - at_peers.keys())
+    if kinds == {"rendezvous"}:
+        yield _rendezvous(at_peers, absent, fleet, witnesses)
+    elif suspects := [one for one in map(witnesses.suspect, absent) if one.sub_cause in ("dead", "stopped", "disk")]:
+        yield from _gone(at_peers, suspects, fleet, witnesses)
+    elif "p2p" in kinds:
+        yield from _p2p(at_peers, fleet, witnesses)
+    else:
+        yield _in_collectives(at_peers, absent, witnesses)
+
+
+def _rendezvous(at_peers: Mapping[int, Place], absent: Sequence[int], fleet: Fleet, witnesses: Witnesses) -> Finding:
+    missing = f" {name_ranks(absent).capitalize()} did not come." if absent else ""
+    ops = ", ".join(sorted({place.op for place in at_peers.values()}))
+    return Finding(
+        "hang.rendezvous",
+        "error",
+        f"{name_ranks(sorted(at_peers)).capitalize()} wait for all ranks to meet, in {ops}.{missing}",
+        "See whether the missing ranks' processes were started and reach MASTER_ADDR:MASTER_PORT; whether WORLD_SIZE "
+        "is the number that was started.",
+        0.8 if absent else 0.6,
+        ranks=tuple(absent),
+        hosts=fleet.hosts_of(absent),
+        evidence=_seen(at_peers, witnesses),
+    )
+
+
+def _gone(
+    at_peers: Mapping[int, Place], suspects: Sequence[Suspect], fleet: Fleet, witnesses: Witnesses
+) -> Iterator[Finding]:
+    for suspect in suspects:
+        yield Finding(
+            "hang.absent_rank",
+            "error",
+            f"{name_ranks(sorted(at_peers)).capitalize()} wait for rank {suspect.rank}, which {suspect.does}.",
+            suspect.fix,
+            0.85,
+            ranks=(suspect.rank,),
+            hosts=fleet.hosts_of([suspect.rank]),
+            coordinates=fleet.coordinates_of([suspect.rank]),
+            detail={"sub_cause": suspect.sub_cause},
+            evidence=[*suspect.evidence, *_seen(at_peers, witnesses)],
+        )
+
+
+def _p2p(at_peers: Mapping[int, Place], fleet: Fleet, witnesses: Witnesses) -> Iterator[Finding]:
+    ranks = tuple(sorted(rank for rank, place in at_peers.items() if place.kind == "p2p"))
+    calls = "; ".join(f"rank {rank} in {at_peers[rank].op} at {at_peers[rank].line}" for rank in ranks[:SHOWN])
+    absent = sorted(fleet.world - at_peers.keys())
+    if absent:
+        yield unknown(f"{calls}. No stack of {name_ranks(absent)}.", [f"stack of {name_ranks(absent)}"])
+        return
+    yield Finding(
+        "hang.p2p_unmatched",
+        "error",
+        f"{name_ranks(ranks).capitalize()} wait in send or recv without a partner that answers: {calls}.",
+        "Order sends and receives of a pair so that one side receives first, or post both with batch_isend_irecv.",
+        0.7,
+        ranks=ranks,
+        hosts=fleet.hosts_of(ranks),
+        coordinates=fleet.coordinates_of(ranks),
+        evidence=_seen(at_peers, witnesses),
+    )
+
+
+def _in_collectives(at_peers: Mapping[int, Place], absent: Sequence[int], witnesses: Witnesses) -> Finding:
+    lines = sorted({f"{place.op} at {place.line}" for place in at_peers.values()})
+    where = "the same call" if len(lines) == 1 else f"{len(lines)} different calls"
+    gone = f" No stack of {name_ranks(absent)}: the silent are the first suspects." if absent else ""
+    return unknown(
+        f"{name_ranks(sorted(at_peers)).capitalize()} wait in {where}: {'; '.join(lines[:SHOWN])}.{gone} Equal stacks "
+        "do not tell a network fault from ranks that are one call apart: sequence numbers decide.",
+        ["flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000), or NCCL RAS (port 28028)"],
+        _seen(at_peers, witnesses),
+    )
+
+
+def _teardown(places: Mapping[int, Place], fleet: Fleet) -> Finding:
+    ranks = tuple(sorted(places))
+    return Finding(
+        "hang.teardown",
+        "error",
+        f"{name_ranks(ranks).capitalize()} hang after training, in {places[ranks[0]].line}.",
+        "Call dist.destroy_process_group() on all ranks after the last collective has ended, before the interpreter "
+        "exits; abort instead of destroying when a peer has failed.",
+        0.8,
+        ranks=ranks,
+        hosts=fleet.hosts_of(ranks),
+    )
+
+
+def _alone(stacks: Sequence[Stack]) -> Iterator[Finding]:
+    """No stack waits for peers: a few places tell all the same, the others only say where ranks are."""
+    told = False
+    for stack in stacks:
+        place = place_of(stack)
+        if place.kind in TELLING_ALONE:
+            told = True
+            yield _telling(stack, place)
+    if not told and any(place_of(stack).frame for stack in stacks):
+        lines = dict.fromkeys(f"{_who(stack)} {_stands(place_of(stack))}{_beside(stack)}" for stack in stacks)
+        yield unknown(
+            f"No rank is seen waiting for its peers: {'; '.join(list(lines)[:SHOWN])}.",
+            MISSING,
+            [Evidence("stack", stack.where, place_of(stack).line) for stack in stacks[:SHOWN]],
+        )
+
+
+def _telling(stack: Stack, place: Place) -> Finding:
+    sub_cause = place.kind
+    does, fix = SUB_CAUSES[sub_cause]
+    rest = "its peers wait for it in their next collective"
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{_who(stack).capitalize()} {does} ({place.line}); {rest}.",
+        fix,
+        0.6,
+        ranks=(stack.rank,) if stack.rank is not None else (),
+        hosts=(stack.host,) if stack.host else (),
+        detail={"sub_cause": sub_cause, "frame": str(place.frame)},
+        evidence=[Evidence("stack", stack.where, f"{place.frame}")],
+        missing=MISSING,
+    )
+
+
+def _who(stack: Stack) -> str:
+    if stack.rank is not None:
+        name = stack.where.rsplit("/", 1)[-1]
+        return f"rank {stack.rank} ({stack.label or name})"
+    return f"the process of {stack.where}"
+
+
+def _stands(place: Place) -> str:
+    does = {"gpu": "waits for the GPU to synchronize (its stream)", "proxy": "has only NCCL's idle helper threads"}
+    where = place.line + (f" ← {place.frame}" if place.user and place.frame and place.frame != place.user else "")
+    return f"{does.get(place.kind, 'is')} at {where}"
+
+
+def _beside(stack: Stack) -> str:
+    """What another thread of the process is at work on, while main waits."""
+    busy = [one for one in working_threads(stack) if one is not stack.main and one.active]
+    return f", and thread {busy[0].name or busy[0].os_id} works in {busy[0].frames[0]}" if busy else ""
+
+
+def _seen(places: Mapping[int, Place], witnesses: Witnesses) -> list[Evidence]:
+    return [
+        Evidence("stack", f"rank {rank}, {witnesses.stacks[rank].where}", f"{places[rank].op} at {places[rank].line}")
+        for rank in sorted(places)[:SHOWN]
+    ]
+
+
+RULES = (
+    Rule(
+        ("hang.absent_rank", "hang.rendezvous", "hang.p2p_unmatched", "hang.teardown"),
+        ("hang",),
+        find_by_stacks,
+    ),
+)
