@@ -1,0 +1,34 @@
+"""Network devices: `ibdev2netdev`, the NIC legend of a matrix, and their join."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from launcher.topology.model import Nic
+
+LEGEND = re.compile(r"(?<!\S)(NIC\d+)\s*[:=]\s*([A-Za-z]\S*)")
+IBDEV = re.compile(r"(?<!\S)(\S+) port (\d+) ==> (\S+) \((Up|Down)\)")
+
+
+def read_legend(lines: Iterable[str]) -> dict[str, str]:
+    """`NIC0: mlx5_0` -> label and kernel name."""
+    return {match[1]: match[2] for line in lines for match in LEGEND.finditer(line)}
+
+
+def read_ibdev2netdev(lines: Iterable[str]) -> list[Nic]:
+    """One NIC for each line. `Up` and `Down` tell of the IP interface only: an InfiniBand port without IP is `Down` and
+    healthy, so `up` is True or unknown, never False."""
+    found = (match for line in lines for match in IBDEV.finditer(line))
+    return [Nic(match[1], match[1], netdev=match[3], up=True if match[4] == "Up" else None) for match in found]
+
+
+def joined(labels: Sequence[str], legend: Mapping[str, str], known: Sequence[Nic]) -> tuple[Nic, ...]:
+    """NICs of a matrix with their kernel names and what is known of these, then the NICs that the matrix lacks."""
+    facts = {nic.device: nic for nic in known}
+    listed = []
+    for label in labels:
+        device = legend.get(label, None if re.fullmatch(r"NIC\d+", label) else label)
+        listed.append(replace(facts.pop(device, Nic(label)), name=label, device=device))
+    return (*listed, *facts.values())

@@ -1,0 +1,136 @@
+"""Blocks of a matrix -> links that can be believed, and in words what cannot.
+
+A row counts when its one self cell stands in its own column: shifted, glued and cut rows give themselves away. A link
+seen from both ends must be the same; a cell that the end of a line may have shortened needs its other end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.topology.grammar import Block, Row
+from launcher.topology.links import COUNTED, P2P_CELLS, SELF_CELLS, split_kind
+from launcher.topology.model import Link
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Links by their two labels, peer-access states, and what is missing or contradictory."""
+
+    links: tuple[Link, ...]
+    p2p: tuple[tuple[str, str, str], ...]
+    gaps: tuple[str, ...]
+
+
+def resolve(block: Block) -> Resolved:
+    """Judge one block; the labels of its rows are devices and NICs whether or not their links can be believed."""
+    columns, gaps = aligned_columns(block)
+    cells: dict[tuple[str, str], str] = {}
+    doubtful: dict[tuple[str, str], str] = {}
+    for row in block.rows:
+        sound, doubt, complaint = believed(row, columns, block)
+        cells |= sound
+        doubtful |= doubt
+        gaps += complaint
+    links, contradictions = both_ends(cells, doubtful)
+    states = {pair: cell for pair, cell in cells.items() if cell in P2P_CELLS}
+    return Resolved(
+        links=tuple(links),
+        p2p=tuple((a, b, cell) for (a, b), cell in states.items()),
+        gaps=(*gaps, *contradictions, *unlisted(block, columns)),
+    )
+
+
+def kind_of(block: Block) -> str:
+    """What a block tells: `links`, `p2p` (peer access), or `other` (weights, hops, bandwidths, access)."""
+    tokens = Counter[str]()
+    for row in block.rows:
+        for cell in row.cells:
+            tokens["links"] += split_kind(cell) is not None
+            tokens["p2p"] += cell in P2P_CELLS
+            tokens["other"] += split_kind(cell) is None and cell not in P2P_CELLS and cell not in SELF_CELLS
+    if not (tokens["links"] or tokens["p2p"]):
+        return "other" if tokens["other"] else "links"  # a lone device has a self cell only
+    return "links" if tokens["links"] >= tokens["p2p"] else "p2p"
+
+
+def self_column(row: Row) -> int | None:
+    """Where the row's only self cell is; None if it has none or several."""
+    found = [i for i, cell in enumerate(row.cells) if cell in SELF_CELLS]
+    return found[0] if len(found) == 1 else None
+
+
+def aligned_columns(block: Block) -> tuple[tuple[str | None, ...], list[str]]:
+    """The columns' labels: the header's if the rows' self cells agree with it, else those that the self cells give."""
+    seen = {row.label: column for row in block.rows if (column := self_column(row)) is not None}
+    header = dict(enumerate(block.columns))
+    right = sum(header.get(column) == label for label, column in seen.items())
+    if right * 2 >= len(seen) and len(set(block.columns)) == len(block.columns) and block.columns:
+        return block.columns, []
+    owners = Counter(seen.values())
+    inferred: list[str | None] = [None] * max((len(row.cells) for row in block.rows), default=0)
+    for label, column in seen.items():
+        inferred[column] = label if owners[column] == 1 else None
+    what = "the header does not match its rows" if block.columns else "the header is missing"
+    nameless = inferred.count(None)
+    return tuple(inferred), [f"{what}: columns are named by the rows' self cells, {nameless} stay without a name"]
+
+
+def believed(
+    row: Row, columns: Sequence[str | None], block: Block
+) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str], list[str]]:
+    """Cells of a row by (row, column): those to believe, those to believe only if the other end says the same, gaps."""
+    at = self_column(row)
+    if at is None or at >= len(columns) or columns[at] != row.label:
+        return {}, {}, [f"row {row.label} is cut or shifted: it is not read"]
+    if len(row.cells) < len(columns) and block.titles and row.tail.strip():
+        return {}, {}, [f"row {row.label} has {len(row.cells)} cells for {len(columns)} columns: it is not read"]
+    pairs = {(row.label, column): cell for column, cell in zip(columns, row.cells, strict=False) if column}
+    gaps = [f"row {row.label} ends after {len(row.cells)} of {len(columns)} columns"] * (len(row.cells) < len(columns))
+    last = columns[len(row.cells) - 1] if len(row.cells) <= len(columns) else None
+    if last and last != row.label and may_be_cut(row, len(columns), block):
+        return pairs, {(row.label, last): pairs.pop((row.label, last))}, gaps
+    return pairs, {}, gaps
+
+
+def may_be_cut(row: Row, width: int, block: Block) -> bool:
+    """Whether the line may end inside the row's last cell: `NV1` may have been `NV18`."""
+    cell = row.cells[-1]
+    if row.tail.strip() or not (COUNTED.fullmatch(cell) or cell == "HCCS" or len(row.cells) < width):
+        return False
+    longest = max(len(other.cells) for other in block.rows)
+    return len(row.cells) < longest or bool(block.titles) or row is block.rows[-1]
+
+
+def both_ends(
+    cells: Mapping[tuple[str, str], str], doubtful: Mapping[tuple[str, str], str]
+) -> tuple[list[Link], list[str]]:
+    """Links on which both ends agree or that only one end shows; a gap for each contradiction and each unknown."""
+    links: list[Link] = []
+    gaps: list[str] = []
+    nameless: dict[str, list[str]] = {}
+    done: set[frozenset[str]] = set()
+    for (a, b), cell in [*cells.items(), *doubtful.items()]:
+        if a == b or frozenset((a, b)) in done:
+            continue
+        done.add(frozenset((a, b)))
+        back = cells.get((b, a))
+        if (a, b) not in cells and back is None:
+            gaps.append(f"{a}-{b}: the line ends in {cell}, which may be cut")
+        elif (kind := split_kind(cell)) and (back in (None, cell)):
+            links.append(Link(a, b, *kind))
+        elif back and back != cell and (kind or split_kind(back)):
+            gaps.append(f"{a}-{b}: {cell} from one end, {back} from the other")
+        elif not kind and cell not in P2P_CELLS:
+            nameless.setdefault(cell, []).append(f"{a}-{b}")
+    gaps += [f"{', '.join(pairs)}: {cell} names no link" for cell, pairs in nameless.items()]
+    return links, gaps
+
+
+def unlisted(block: Block, columns: Iterable[str | None]) -> list[str]:
+    """Columns that have no row of their own."""
+    rows = {row.label for row in block.rows}
+    missing = [column for column in columns if column and column not in rows]
+    return [f"{', '.join(missing)}: in the header, but without a row"] if missing else []
