@@ -23,10 +23,11 @@ class DDP(Strategy):
     axes = ("dp_replicate",)
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        materialize([model], job.world.device, job.options.seed, job.config.layers)
+        self.tune_blocks(model, job)
+        materialize([model], job.world.device, self.weights(job))
         return [DistributedDataParallel(model, process_group=job.mesh.view("dp_replicate").get_group())]
 
-    def synchronize_gradients(self, part: nn.Module, last: bool) -> None:
+    def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         assert isinstance(part, DistributedDataParallel)
         part.require_backward_grad_sync = last  # what DDP.no_sync() sets, without nesting the loop in a context
 

@@ -26,6 +26,7 @@ class HSDP(Strategy):
         return {"dp_replicate": world.nodes, "dp_shard": world.local_size}
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
+        self.tune_blocks(model, job)
         mesh = job.mesh.sharded
         policy = MixedPrecisionPolicy(param_dtype=getattr(torch, job.options.dtype), reduce_dtype=torch.float32)
         for block in model.layers.values():
@@ -33,7 +34,7 @@ class HSDP(Strategy):
         fully_shard(model, mesh=mesh, mp_policy=policy)
         return [model]
 
-    def synchronize_gradients(self, part: nn.Module, last: bool) -> None:
+    def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         assert isinstance(part, FSDPModule)
         part.set_requires_gradient_sync(last)
 

@@ -17,9 +17,9 @@ from workloads.common.config import ModelConfig
 from workloads.common.data import Batch, TrainingData, load_tokens
 from workloads.common.loop import train
 from workloads.common.mesh import parse_mesh
-from workloads.common.model import Transformer, unwrapped
+from workloads.common.model import build_on_meta, unwrapped
 from workloads.common.strategy import Job, Strategy
-from workloads.common.weights import initial
+from workloads.common.weights import materialize, seeded
 
 TINY = ("--steps", "10", "--batch", "8", "--seq", "32", "--layers", "2", "--data", "synthetic", "--timeout", "60")
 
@@ -36,9 +36,8 @@ class Run:
 def single_process(config: ModelConfig, steps: int = 10, batch: int = 8, seq: int = 32, seed: int = 0) -> Run:
     """Train by hand what `TINY` asks for."""
     torch.set_num_threads(1)
-    model = Transformer(config)
-    for name, parameter in model.named_parameters():
-        parameter.data.copy_(initial(name, parameter.shape, seed, config.layers))
+    model = build_on_meta(config)
+    materialize([model], torch.device("cpu"), seeded(seed, config.layers))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
     data = TrainingData(load_tokens("synthetic", seed), batch, seq, seed, index=0, degree=1)
     result = Run()

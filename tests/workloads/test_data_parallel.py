@@ -7,6 +7,7 @@ import pytest
 from tests.workloads.reference import Run, assert_same_training, distributed, single_process
 from workloads.common.config import preset
 from workloads.ddp import DDP
+from workloads.fsdp import FSDP
 from workloads.hsdp import HSDP
 
 
@@ -25,3 +26,18 @@ def test_ddp(reference: Run, degree: int) -> None:
 )
 def test_hsdp(reference: Run, mesh: str) -> None:
     assert_same_training(distributed(HSDP, mesh), reference)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--wrap", "model"),
+        ("--wrap", "linear", "--reshard", "false"),
+        ("--reshard", "2", "--prefetch", "1"),
+        ("--accumulate", "2", "--keep-gathered"),
+        ("--offload", "--recompute"),
+    ],
+    ids=" ".join,
+)
+def test_fsdp(reference: Run, flags: tuple[str, ...]) -> None:
+    assert_same_training(distributed(FSDP, "dp_shard=4", *flags), reference)

@@ -65,7 +65,7 @@ class Training:
         self.strategy, self.job, self._stop = strategy, job, stop
         options = job.options
         self.parts = strategy.parallelize(build_on_meta(job.config), job)
-        materialize(self.parts, job.world.device, options.seed, job.config.layers)
+        materialize(self.parts, job.world.device, strategy.weights(job))
         self.optimizers = [strategy.optimizer(part, job) for part in self.parts]
         self.data = TrainingData(
             load_tokens(options.data, options.seed),

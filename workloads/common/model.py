@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from workloads.common.config import ModelConfig
 
@@ -83,6 +84,7 @@ class Block(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.dropout = config.dropout
+        self.checkpointing = False  # keep only the input for backward and compute the rest again
         self.attention_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.attention = Attention(config)
         self.mlp_norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
@@ -94,6 +96,12 @@ class Block(nn.Module):
             self.mlp = MLP(config)
 
     def forward(self, x: Tensor, rotation: Rotation) -> Tensor:
+        if self.checkpointing and torch.is_grad_enabled():
+            recomputed: Tensor = checkpoint(self._forward, x, rotation, use_reentrant=False)
+            return recomputed
+        return self._forward(x, rotation)
+
+    def _forward(self, x: Tensor, rotation: Rotation) -> Tensor:
         x = x + F.dropout(self.attention(self.attention_norm(x), rotation), self.dropout, self.training)
         feed_forward = self.moe if hasattr(self, "moe") else self.mlp
         return x + F.dropout(feed_forward(self.mlp_norm(x)), self.dropout, self.training)
@@ -116,9 +124,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(config.vocab, config.dim)
         self.layers = nn.ModuleDict({str(index): Block(config) for index in range(config.layers)})
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
-        self.output = nn.Linear(config.dim, config.vocab, bias=False)
-        if config.tied:
-            self.output.weight = self.embedding.weight
+        self.output = None if config.tied else nn.Linear(config.dim, config.vocab, bias=False)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """`positions` (S,): global positions of this rank's tokens, by default 0 … S−1; give them if S is sharded."""
@@ -131,6 +137,8 @@ class Transformer(nn.Module):
             x = layer(x, rotation)
         if self.norm is not None:
             x = self.norm(x)
+        if self.config.tied and self.embedding is not None and self.norm is not None:
+            return F.linear(x, self.embedding.weight)
         return x if self.output is None else self.output(x)
 
 

@@ -32,6 +32,8 @@ class Options:
     lr: float = flag(3e-3, "learning rate of AdamW")
     clip: float = flag(1.0, "largest global gradient norm; 0 leaves gradients as they are")
     dtype: str = flag("float32", "compute type; parameters are kept in float32", choices=("float32", "bfloat16"))
+    load: str = flag("", "directory with weights to start from, as Hugging Face's Llama stores them", metavar="DIR")
+    export: str = flag("", "write the trained weights there in the same form", metavar="DIR")
     data: str = flag("stdlib", "stdlib (the standard library's sources), synthetic, or a file or directory of text")
     workers: int = flag(0, "data loader processes per rank")
     seed: int = flag(0, "of weights, data order and dropout")
@@ -39,6 +41,8 @@ class Options:
     device: str = flag(
         "auto", "auto takes cuda if every rank of the node has a device", choices=("auto", "cpu", "cuda")
     )
+    recompute: bool = flag(False, "activation checkpointing: keep each block's input alone, compute the rest again")
+    compile: bool = flag(False, "torch.compile each block")
     deterministic: bool = flag(False, "deterministic kernels, or an error where there is none")
     checkpoint_dir: str = flag("", "save here and resume from here; default: $DLAUNCH_CHECKPOINT_DIR")
     checkpoint_every: int = flag(0, "steps between checkpoints; 0 saves only at a signal and at the end")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from workloads.common.config import ModelConfig
 from workloads.common.data import Batch
+from workloads.common.hugging_face import stored
 from workloads.common.mesh import Mesh, World
-from workloads.common.model import Transformer, loss_of
+from workloads.common.model import Block, Transformer, loss_of
 from workloads.common.options import Options
+from workloads.common.states import WORKLOADS
+from workloads.common.weights import Source, seeded
 
 
 @dataclass(frozen=True)
@@ -36,9 +42,21 @@ class Strategy:
     options: type[Options] = Options
     axes: Sequence[str] = ("dp_replicate", "dp_shard")  # those that the workload understands
 
+    def rows(self, job: Job) -> tuple[str, ...]:
+        """The rows of the table of states that this run follows."""
+        return WORKLOADS[Path(sys.modules[type(self).__module__].__file__ or "").stem]
+
     def default_mesh(self, world: World) -> dict[str, int]:
         """Degrees where neither --mesh nor $DLAUNCH_MESH gives any."""
         return {self.axes[-1]: world.size}
+
+    def tune_blocks(self, model: Transformer, job: Job) -> None:
+        """Recomputation, then compilation: after blocks were cut by tensor or expert, before data parallelism wraps."""
+        for block in model.layers.values():
+            assert isinstance(block, Block)
+            block.checkpointing = job.options.recompute
+            if job.options.compile:
+                block.compile()
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         """Cut and wrap the model, which is still on the meta device; returns this rank's parts (one but for pipelines).
@@ -46,6 +64,12 @@ class Strategy:
         Parameters that are still on the meta device afterwards are allocated and filled by the loop.
         """
         raise NotImplementedError
+
+    def weights(self, job: Job) -> Source:
+        """Where initial values come from."""
+        if job.options.load:
+            return stored(Path(job.options.load))
+        return seeded(job.options.seed, job.config.layers)
 
     def optimizer(self, part: nn.Module, job: Job) -> torch.optim.Optimizer:
         return torch.optim.AdamW(part.parameters(), lr=job.options.lr, betas=(0.9, 0.95), weight_decay=0.1)
@@ -58,14 +82,19 @@ class Strategy:
         """Leave averaged gradients in the parts; returns the mean loss of this rank's tokens, None where unknown."""
         total = torch.zeros((), device=job.world.device)
         for index, micro in enumerate(batch.split(job.options.accumulate)):
-            self.synchronize_gradients(parts[0], index + 1 == job.options.accumulate)
-            loss = loss_of(parts[0](micro.inputs, micro.positions), micro.targets) / job.options.accumulate
-            torch.autograd.backward(loss)
+            self.synchronize_gradients(parts[0], index + 1 == job.options.accumulate, job)
+            with self.loss_context():
+                loss = loss_of(parts[0](micro.inputs, micro.positions), micro.targets) / job.options.accumulate
+                torch.autograd.backward(loss)
             total += loss.detach()
         return total
+
+    def loss_context(self) -> AbstractContextManager[None]:
+        """Entered around each micro-batch's forward, loss and backward."""
+        return nullcontext()
 
     def finish(self, parts: list[nn.Module], job: Job) -> None:
         """Called on every rank after the last step, while the process group is still there."""
 
-    def synchronize_gradients(self, part: nn.Module, last: bool) -> None:
+    def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         """Called before each micro-batch: reduce gradients across ranks only in the last."""

@@ -14,7 +14,7 @@ from workloads.common.model import initial_std
 from workloads.common.seeds import generator
 
 Source = Callable[[str, torch.Size], Any]
-"""`source(name, shape)` gives the whole parameter as something that is indexed by a tuple of slices: a tensor or a file."""
+"""`source(name, shape)` gives the whole parameter as what a tuple of slices indexes: a tensor, or a part of a file."""
 
 
 def materialize(parts: Iterable[nn.Module], device: torch.device, source: Source) -> None:
@@ -51,7 +51,5 @@ def shard_of(parameter: Tensor) -> tuple[slice, ...]:
     """Which part of the whole parameter this rank holds."""
     if not isinstance(parameter, DTensor):
         return tuple(slice(0, size) for size in parameter.shape)
-    shape, offset = compute_local_shape_and_global_offset(
-        parameter.shape, parameter.device_mesh, parameter.placements
-    )
+    shape, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
     return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
