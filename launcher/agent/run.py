@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +23,9 @@ import psutil
 from launcher.agent import shim, tree
 from launcher.agent.outcome import node_versions, rank_outcomes
 from launcher.agent.plan import AgentPlan
+from launcher.agent.sampler import NodeSampler
 from launcher.common.agent_status import AgentStatus, RankStatus
 from launcher.common.paths import JobPaths
-from launcher.common.progress_tail import ProgressTail
 
 BEAT_S = 1.0
 WAKE_S = 0.1
@@ -42,7 +43,9 @@ class Agent:
         self.stop_requested = False
         self.exits = select.poll()
         self.pidfds: dict[int, int] = {}  # descriptor -> local rank
-        self.tails = [ProgressTail(self.paths.progress(rank, plan.attempt)) for rank in self._rank_numbers()]
+        self.sampler = NodeSampler(
+            self.paths, plan.node_rank, plan.host, plan.attempt, self._rank_numbers(), _device_uuids(plan.env)
+        )
         self.status = AgentStatus(
             node_rank=plan.node_rank,
             attempt=plan.attempt,
@@ -109,7 +112,7 @@ class Agent:
                 tree.end(tree.descendants(psutil.Process()), 0.0, self.reaper.collect)
             if changed or now >= next_beat:
                 next_beat = now + BEAT_S
-                self._read_progress()
+                self._sample()
                 self._write()
             self.reaper.collect()
         launcher.returncode = self.reaper.statuses[launcher.pid]
@@ -143,14 +146,18 @@ class Agent:
         ranks[local_rank] = replace(ranks[local_rank], **changes)  # type: ignore[arg-type]
         self.status = replace(self.status, ranks=tuple(ranks))
 
-    def _read_progress(self) -> None:
-        for local_rank, tail in enumerate(self.tails):
-            for record in tail.new()[-1:]:
-                self._update(
-                    local_rank,
-                    progress_time=record.get("time"),
-                    **{key: record.get(key) for key in ("step", "loss", "tokens_per_s", "step_s")},
-                )
+    def _sample(self) -> None:
+        """Look at the ranks, for `top` and for our own record of how far they are."""
+        sample = self.sampler.write({rank.rank: rank.pid for rank in self.status.ranks if rank.pid is not None})
+        for local_rank, rank in enumerate(sample.ranks):
+            self._update(
+                local_rank,
+                step=rank.step,
+                loss=rank.loss,
+                tokens_per_s=rank.tokens_per_s,
+                step_s=rank.step_s,
+                progress_time=rank.progress_time,
+            )
 
     def _write(self) -> None:
         """A disk that is full must not end the agent: its ranks still need it."""
@@ -163,7 +170,7 @@ class Agent:
             draft.replace(path)
 
     def _finish(self, status: int, survivors: list[int]) -> None:
-        self._read_progress()
+        self._sample()
         output = _tail(self.log)
         self.status = replace(
             self.status,
@@ -189,6 +196,12 @@ class Agent:
     def _signal(pid: int, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def _device_uuids(environment: Mapping[str, str]) -> list[str]:
+    """The devices that the ranks see, where they are named by UUID; an index would name another device to others."""
+    names = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return names if all(name.startswith("GPU-") for name in names) else []
 
 
 def _tail(path: Path, size: int = 64_000) -> str:

@@ -66,15 +66,17 @@ class NodeSampler:
             ranks=ranks,
         )
 
-    def write(self, pids: Mapping[int, int]) -> None:
-        """Append a sample. A disk that is full must not end the agent."""
-        line = encode(self.sample(pids))
+    def write(self, pids: Mapping[int, int]) -> NodeSample:
+        """Append a sample and return it. A disk that is full must not end the agent."""
+        sample = self.sample(pids)
+        line = encode(sample)
         with suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._file.exists() and self._file.stat().st_size + len(line) > LOG_BYTES:
                 _forget_older_half(self._file)
             with self._file.open("ab") as file:
                 file.write(line)
+        return sample
 
     def _elapsed(self, began: float) -> float:
         """Seconds since the last sample."""
