@@ -13,6 +13,8 @@ COMMANDS = {
     "logs": ("launcher.cli.logs.logs", "print the ranks' output"),
     "stop": ("launcher.cli.stop.stop", "end a job on every host and prove it"),
     "wait": ("launcher.cli.wait.wait", "wait for a job's end"),
+    "topo": ("launcher.cli.topo.topo", "show the hardware as a tree and a matrix"),
+    "place": ("launcher.cli.place.place", "show which rank goes where, and what that costs"),
     "nodes": ("launcher.cli.nodes.nodes", "show what the inventory's hosts have"),
 }
 

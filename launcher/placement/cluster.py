@@ -107,7 +107,7 @@ def weights_of(host: HostTopology, devices: Sequence[Device]) -> Weights:
 def rails_of(host: HostTopology, devices: Sequence[Device]) -> tuple[int, ...]:
     """A device's rail is the place of its only nearest NIC among the host's nearest NICs, by natural order of names."""
     nearest = {device.name: host.near_nics(device) for device in devices}
-    names = {name: nics[0].device or nics[0].name for name, nics in nearest.items() if len(nics) == 1}
+    names = {name: nics[0].label for name, nics in nearest.items() if len(nics) == 1}
     order = {nic: rail for rail, nic in enumerate(sorted(set(names.values()), key=natural))}
     return tuple(order[names[device.name]] if device.name in names else -1 for device in devices)
 

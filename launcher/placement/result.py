@@ -83,8 +83,10 @@ class Placement:
         return self.node_of(rank).indexes[local] if self.node_of(rank).indexes else local
 
     def uuid_of(self, rank: int) -> str | None:
+        """UUID of the rank's device; None without accelerators and where no UUID is known."""
         devices = self.node_of(rank).devices
-        return devices[rank % self.nproc_per_node] if devices else None
+        handle = devices[rank % self.nproc_per_node] if devices else ""
+        return None if not handle or handle.isdigit() else handle
 
     def to_json(self) -> dict[str, Any]:
         """The document of `dlaunch place` (DESIGN §5), without `schema`."""

@@ -51,6 +51,11 @@ class Nic:
     gbps: float | None = None
     rdma: bool = True
 
+    @property
+    def label(self) -> str:
+        """The kernel's name where it is known."""
+        return self.device or self.name
+
 
 @dataclass(frozen=True)
 class Link:

@@ -1,4 +1,4 @@
-"""Network devices: `ibdev2netdev`, the NIC legend of a matrix, and their join."""
+"""Network devices: the NIC legend of a matrix, `ibdev2netdev`, and their join."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from launcher.common.node_reports.infiniband import parse_ibdev2netdev
 from launcher.topology.model import Nic
 
 LEGEND = re.compile(r"(?<!\S)(NIC\d+)\s*[:=]\s*([A-Za-z]\S*)")
-IBDEV = re.compile(r"(?<!\S)(\S+) port (\d+) ==> (\S+) \((Up|Down)\)")
 
 
 def read_legend(lines: Iterable[str]) -> dict[str, str]:
@@ -18,10 +18,13 @@ def read_legend(lines: Iterable[str]) -> dict[str, str]:
 
 
 def read_ibdev2netdev(lines: Iterable[str]) -> list[Nic]:
-    """One NIC for each line. `Up` and `Down` tell of the IP interface only: an InfiniBand port without IP is `Down` and
-    healthy, so `up` is True or unknown, never False."""
-    found = (match for line in lines for match in IBDEV.finditer(line))
-    return [Nic(match[1], match[1], netdev=match[3], up=True if match[4] == "Up" else None) for match in found]
+    """One NIC for each line of `ibdev2netdev`.
+
+    `Up` and `Down` tell of the IP interface only: an InfiniBand port without IP is `Down` and healthy, so `up` is True
+    or unknown, never False.
+    """
+    found = parse_ibdev2netdev("\n".join(lines))
+    return [Nic(name, name, netdev=netdev, up=True if up else None) for name, (netdev, up) in found.items()]
 
 
 def joined(labels: Sequence[str], legend: Mapping[str, str], known: Sequence[Nic]) -> tuple[Nic, ...]:

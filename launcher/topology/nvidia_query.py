@@ -1,32 +1,34 @@
-"""`nvidia-smi --query-gpu=… --format=csv`: identity, NUMA-independent facts and NVLink fabric of each device."""
+"""`nvidia-smi --query-gpu=… --format=csv`: identity, model, NVLink fabric and use of each device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
+from launcher.common.node_reports.nvidia_smi import is_csv, parse_csv, value_or_none
 from launcher.topology.model import Device
 
-MISSING = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "unknown")
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
-def read_csv(lines: Sequence[str]) -> list[dict[str, str]]:
-    """Rows of every CSV table in the text whose header has `uuid` or `index`: lower-case field without unit -> value.
+def read_tables(lines: Sequence[str]) -> list[dict[str, str]]:
+    """Rows of all CSV tables in a text of any tools: lower-case column -> value, where the tool gave one.
 
-    A value that the tool could not give is left out; a line with another number of fields ends its table.
+    A table goes on as long as lines have its number of commas, or until the next header.
     """
     rows: list[dict[str, str]] = []
-    fields: list[str] = []
-    for line in lines:
-        cells = [cell.strip() for cell in line.split(",")]
-        names = [cell.split(" [")[0].lower() for cell in cells]
-        if len(names) > 1 and ({"uuid", "index", "gpu_uuid"} & set(names)):
-            fields = names
-        elif fields and len(cells) == len(fields):
-            rows.append({k: v for k, v in zip(fields, cells, strict=True) if v.lower() not in MISSING})
-        elif line.strip():
-            fields = []
+    header = ""
+    tables: list[list[str]] = []
+    for commas, group in groupby(lines, key=lambda line: line.count(",")):
+        for line in group if commas else ():
+            if is_csv(line):
+                header = line
+                tables.append([line])
+            elif tables and line.count(",") == header.count(","):
+                tables[-1].append(line)
+    for table in tables:
+        rows += [{k.lower(): v for k, v in row.items() if value_or_none(v)} for row in parse_csv("\n".join(table)).rows]
     return rows
 
 
@@ -49,20 +51,21 @@ def described(devices: Iterable[Device], rows: Sequence[Mapping[str, str]]) -> t
     """
     known = {device.index: device for device in devices}
     had_matrix = bool(known)
-    gaps = []
-    busy = {row["gpu_uuid"] for row in rows if "gpu_uuid" in row}
     about: dict[int, dict[str, str]] = {}
     for row in rows:
         if row.get("index", "").isdigit():
             about.setdefault(int(row["index"]), {}).update(row)
-    for index, row in sorted(about.items()):
-        if had_matrix and index not in known:
-            gaps.append(f"GPU{index}: the query lists it, the matrix does not")
-        known[index] = with_query(known.get(index, Device(index, f"GPU{index}")), row, busy)
+    gaps = []
     if about and had_matrix:
         gaps += [
-            f"{known[index].name}: the matrix lists it, the query does not" for index in sorted(known.keys() - about)
+            f"GPU{index}: the query lists it, the matrix does not" for index in sorted(about.keys() - known.keys())
         ]
+        gaps += [
+            f"{known[i].name}: the matrix lists it, the query does not" for i in sorted(known.keys() - about.keys())
+        ]
+    busy = {row["gpu_uuid"] for row in rows if "gpu_uuid" in row}
+    for index, row in about.items():
+        known[index] = with_query(known.get(index, Device(index, f"GPU{index}")), row, busy)
     return tuple(known[index] for index in sorted(known)), gaps
 
 

@@ -12,7 +12,7 @@ from launcher.topology.grammar import BDF, DEVICE, Block, read_blocks
 from launcher.topology.links import is_direct
 from launcher.topology.model import Device, HostTopology, Link
 from launcher.topology.nics import joined, read_ibdev2netdev, read_legend
-from launcher.topology.nvidia_query import described, read_csv, short_bdf
+from launcher.topology.nvidia_query import described, read_tables, short_bdf
 from launcher.topology.resolve import Resolved, kind_of, resolve
 
 ROCM_NUMA = re.compile(r"GPU\[(\d+)\]\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
@@ -23,7 +23,7 @@ def parse_topology(text: str, host: str = "") -> HostTopology:
     """Read the output of one or more topology tools of one host, in any order and with anything between them."""
     lines = clean_lines(text)
     matrix = Matrix.read(lines)
-    devices, query_gaps = described(matrix.devices, read_csv(lines))
+    devices, query_gaps = described(matrix.devices, read_tables(lines))
     devices, cpu_gaps = without_cpuset(devices, matrix.links, matrix.blank_cpus)
     nics = joined(matrix.nics, read_legend(lines), read_ibdev2netdev(lines))
     topology = HostTopology(

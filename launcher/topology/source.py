@@ -1,0 +1,91 @@
+"""From what the user names, a file, a host or a cluster, to topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.console import suggestion
+from launcher.errors import CannotActError, InputError
+from launcher.hosts.protocol import HostError
+from launcher.inventory import Cluster, SlurmCluster, SshCluster, load_inventory
+from launcher.jobs.reach import addresses, connect
+from launcher.jobs.request import candidate_hosts
+from launcher.slurm.topology import SlurmTopology
+from launcher.slurm.topology import parse_topology as parse_network
+from launcher.topology.model import HostTopology
+from launcher.topology.parse import parse_topology
+from launcher.topology.probe import probe_all
+from launcher.topology.split import split_hosts
+from launcher.topology.switches import with_switches
+
+
+def read_text(file: Path) -> str:
+    """Raises InputError when the file cannot be read."""
+    try:
+        return file.read_bytes().decode(errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read: {error.strerror}", where=str(file)) from error
+
+
+def network_in(file: Path) -> SlurmTopology | None:
+    """Slurm's topology, if that is what the file holds."""
+    network = parse_network(read_text(file))
+    return network if network.switches or network.blocks else None
+
+
+def network_document(network: SlurmTopology) -> dict[str, Any]:
+    return {
+        "switches": {
+            name: {"level": switch.level, "nodes": list(switch.nodes), "children": list(switch.children)}
+            for name, switch in network.switches.items()
+        },
+        "blocks": {name: list(nodes) for name, nodes in network.blocks.items()},
+        "block_sizes": list(network.block_sizes),
+    }
+
+
+def topologies_in(file: Path) -> list[HostTopology]:
+    """Every host in a saved output. Raises InputError when it shows neither devices nor NICs."""
+    hosts = [parse_topology(part, name) for name, part in split_hosts(read_text(file), file.name)]
+    if not any(host.devices or host.nics for host in hosts):
+        raise InputError(
+            "no topology in it",
+            where=str(file),
+            help="nvidia-smi topo -m > FILE (or rocm-smi --showtopo, xpu-smi topology -m, npu-smi info -t topo)",
+        )
+    return hosts
+
+
+def topologies_of(names: Sequence[str], cluster_name: str | None, inventory: Path | None) -> list[HostTopology]:
+    """Probe hosts of a cluster, all of them without `names`. Raises CannotActError naming those that do not answer."""
+    cluster = load_inventory(inventory)[0].cluster(cluster_name)[1]
+    if isinstance(cluster, SlurmCluster):
+        raise CannotActError(
+            "nodes of Slurm can only be asked inside an allocation",
+            help="srun -N 4 -l nvidia-smi topo -m > FILE; dlaunch topo FILE",
+        )
+    known = candidate_hosts(cluster, ())
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"no host or file {name!r}{suggestion(name, known)}", help=f"known: {', '.join(known[:9])}"
+            )
+    hosts = connect(list(names) or known, addresses(cluster))
+    try:
+        answers = probe_all(list(hosts.values()))
+    finally:
+        for host in hosts.values():
+            host.close()
+    if failed := [answer for answer in answers.values() if isinstance(answer, HostError)]:
+        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
+    return with_inventory([answer for answer in answers.values() if isinstance(answer, HostTopology)], cluster)
+
+
+def with_inventory(hosts: Sequence[HostTopology], cluster: Cluster) -> list[HostTopology]:
+    """The hosts with the racks and leaf switches that the inventory gives them."""
+    if not isinstance(cluster, SshCluster):
+        return list(hosts)
+    paths = {entry.name: tuple(filter(None, (entry.rack, entry.switch))) for entry in cluster.hosts}
+    return with_switches(hosts, {name: path for name, path in paths.items() if path})
