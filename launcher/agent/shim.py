@@ -15,6 +15,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_PTRACER = 0x59616D61
+STARTUP = Path(__file__).parent / "startup"  # its sitecustomize lets the doctor ask for dumps
 NCCL_LOG_SUBSYSTEMS = "INIT,NET,GRAPH,ENV"
 
 
@@ -36,7 +37,12 @@ def rank_environment(rank_directory: str, environ: Mapping[str, str]) -> dict[st
         "NCCL_DEBUG_SUBSYS": NCCL_LOG_SUBSYSTEMS,
         "NCCL_DEBUG_FILE": f"{rank_directory}/nccl.log",
     }
-    ours = {"DLAUNCH_RANK_DIR": rank_directory, "DLAUNCH_PROGRESS": f"{rank_directory}/progress.jsonl"}
+    search_path = os.pathsep.join(filter(None, (str(STARTUP), environ.get("PYTHONPATH"))))
+    ours = {
+        "DLAUNCH_RANK_DIR": rank_directory,
+        "DLAUNCH_PROGRESS": f"{rank_directory}/progress.jsonl",
+        "PYTHONPATH": search_path,
+    }
     return {**{name: value for name, value in wanted.items() if name not in environ}, **ours}
 
 
