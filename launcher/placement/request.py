@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,13 @@ class Answer:
     bindings: tuple[Binding, ...]
     hosts: tuple[HostTopology, ...]
     warning: str | None = None
-    gaps: tuple[str, ...] = field(default=())
+    gaps: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what is not known, and of which hosts
 
     def to_json(self) -> dict[str, Any]:
         document = self.placement.to_json()
         for rank, binding in zip(document["ranks"], self.bindings, strict=True):
             rank.update(numa=binding.numa, cpus=binding.cpus, nic=binding.nic)
-        return {**document, "c10d_warning": self.warning, "gaps": list(self.gaps)}
+        return {**document, "c10d_warning": self.warning, "gaps": dict(self.gaps)}
 
 
 def placed(request: PlaceRequest) -> Answer:
@@ -76,7 +76,10 @@ def placed(request: PlaceRequest) -> Answer:
     by_name = {host.host: host for host in hosts}
     used = tuple(by_name[node.host] for node in placement.nodes)
     bindings = [b for node in placement.nodes for b in bind(by_name[node.host], node.indexes, per_node)]
-    gaps = tuple(f"{host.host}: {gap}" for host in used for gap in host.gaps)
+    gaps: dict[str, list[str]] = {}
+    for host in used:
+        for gap in host.gaps:
+            gaps.setdefault(gap, []).append(host.host)
     return Answer(placement, tuple(bindings), used, order_warning([node.host for node in placement.nodes]), gaps)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from launcher.hosts.names import fold_numbers
+from launcher.hosts.names import fold, fold_numbers
 from launcher.placement.request import Answer
 from launcher.placement.result import Placement, Report
 from launcher.spec import format_coordinate
@@ -16,14 +16,10 @@ def lines(answer: Answer) -> list[str]:
     """The rank table (for many ranks the nodes), costs, what limits them, notes and gaps."""
     placement = answer.placement
     table = rank_lines(answer) if placement.mesh.world_size <= MOST_RANKS else node_lines(placement)
-    remarks = [*placement.report.notes, *filter(None, [answer.warning]), *(f"not known: {gap}" for gap in answer.gaps)]
-    return [
-        f"mesh {placement.mesh} on {len(placement.nodes)} nodes",
-        *table,
-        "",
-        *cost_lines(placement.report),
-        *remarks,
-    ]
+    gaps = [f"not known of {fold(hosts)}: {gap}" for gap, hosts in answer.gaps.items()]
+    hosts = f"{len(placement.nodes)} host{'s' * (len(placement.nodes) > 1)}"
+    remarks = [*placement.report.notes, *filter(None, [answer.warning]), *gaps]
+    return [f"mesh {placement.mesh} on {hosts}", *table, "", *cost_lines(placement.report), *remarks]
 
 
 def rank_lines(answer: Answer) -> Iterable[str]:
