@@ -9,7 +9,7 @@ Choose FSDP when one replica does not fit a device; the traffic is 3 bytes where
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def _prefetch(modules: list[nn.Module], ahead: int) -> None:
 
 class FSDP(Strategy):
     options = FSDPOptions
-    axes = ("dp_shard",)
+    axes: Sequence[str] = ("dp_shard",)
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         assert isinstance(job.options, FSDPOptions)

@@ -28,7 +28,7 @@ def shards_of(gradient: Tensor) -> int:
     if not isinstance(gradient, DTensor):
         return 1
     sizes = zip(gradient.placements, gradient.device_mesh.shape, strict=True)
-    return math.prod(size for placement, size in sizes if placement.is_shard())
+    return math.prod(size for placement, size in sizes if not placement.is_replicate())  # Shard or _StridedShard
 
 
 def local(gradient: Tensor) -> Tensor:

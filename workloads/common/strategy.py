@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from workloads.common.config import ModelConfig
 from workloads.common.data import Batch
+from workloads.common.gradients import local
 from workloads.common.hugging_face import stored
 from workloads.common.mesh import Mesh, World
 from workloads.common.model import Block, Transformer, loss_of
@@ -86,7 +87,7 @@ class Strategy:
             with self.loss_context():
                 loss = loss_of(parts[0](micro.inputs, micro.positions), micro.targets) / job.options.accumulate
                 torch.autograd.backward(loss)
-            total += loss.detach()
+            total += local(loss.detach())  # replicated where it is a DTensor
         return total
 
     def loss_context(self) -> AbstractContextManager[None]:
