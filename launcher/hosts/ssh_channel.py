@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 from paramiko.channel import Channel
-from paramiko.ssh_exception import ChannelException
 from paramiko.transport import Transport
 
 from launcher.hosts.protocol import HostError
@@ -68,15 +67,8 @@ class Link:
 
     def probe(self) -> None:
         """Ask for a session; a refusal is a sign of life too."""
-        try:
-            self._transport.open_session(timeout=PROBE_TIMEOUT_S).close()
-        except ChannelException:
-            pass
-        except SSH_ERRORS as error:
-            answers = self._transport.is_active()
-            self.break_off()
-            reason = f"no answer for {time.monotonic() - self._heard:.0f} s" if answers else BROKEN
-            raise self.lost(reason) from error
+        if channel := self._request(PROBE_TIMEOUT_S):
+            channel.close()
         self.heard()
 
     def execute(self, channel: Channel, line: str) -> None:
@@ -92,12 +84,11 @@ class Link:
 
     def kill(self, group: int) -> None:
         """Kill a process group on the host, if the host can still be told."""
-        with (
-            contextlib.suppress(HostError, *SSH_ERRORS),
-            contextlib.closing(self._transport.open_session(timeout=PROBE_TIMEOUT_S)) as channel,
-        ):
-            self.execute(channel, f"kill -KILL -- -{group}")
-            channel.status_event.wait(PROBE_TIMEOUT_S)
+        with contextlib.suppress(HostError):
+            if channel := self._request(PROBE_TIMEOUT_S):
+                with contextlib.closing(channel):
+                    self.execute(channel, f"kill -KILL -- -{group}")
+                    channel.status_event.wait(PROBE_TIMEOUT_S)
 
     def break_off(self) -> None:
         """Give the connection up: every thread that waits on it comes back."""
@@ -108,16 +99,26 @@ class Link:
 
     def _open_patiently(self) -> Channel:
         deadline = time.monotonic() + SESSION_PATIENCE_S
-        while True:
-            try:
-                return self._transport.open_session(timeout=PROBE_AFTER_S + PROBE_TIMEOUT_S)
-            except ChannelException as error:
-                if time.monotonic() > deadline:
-                    message = f"its sshd refuses another session: {error.text}"
-                    raise HostError(self.name, message, help="raise MaxSessions in its sshd_config") from error
-            except SSH_ERRORS as error:
-                raise self.lost(str(error) or BROKEN) from error
+        while not (channel := self._request(PROBE_AFTER_S + PROBE_TIMEOUT_S)):
+            if time.monotonic() > deadline:
+                raise HostError(
+                    self.name, "its sshd refuses another session", help="raise MaxSessions in its sshd_config"
+                )
             time.sleep(0.1)
+        return channel
+
+    def _request(self, timeout: float) -> Channel | None:
+        """A new session, None where the host refuses (MaxSessions); raises HostError when it does not answer."""
+        started = time.monotonic()
+        try:
+            return self._transport.open_session(timeout=timeout)
+        except SSH_ERRORS as error:
+            alive = self._transport.is_active()
+            if alive and time.monotonic() - started < timeout:
+                return None
+            self.break_off()
+            reason = f"no answer for {time.monotonic() - self._heard:.0f} s" if alive else BROKEN
+            raise self.lost(reason) from error
 
 
 class RemoteCommand:
@@ -206,7 +207,7 @@ class RemoteCommand:
 
     def _feed(self, channel: Channel) -> None:
         """Send as much input as the window takes, and its end."""
-        with contextlib.suppress(OSError):  # the command has ended without reading it
+        with contextlib.suppress(*SSH_ERRORS):  # the command has ended without reading it
             while self._input and channel.send_ready():
                 self._input = self._input[channel.send(bytes(self._input[:CHUNK])) :]
             if not self._input and not channel.eof_sent:

@@ -26,6 +26,7 @@ from launcher.hosts.ssh_errors import SSH_ERRORS, RejectUnknown, explain, turned
 
 CONNECT_TIMEOUT_S = 10
 HANDSHAKE_TIMEOUT_S = 8  # a frozen host accepts a connection and then says nothing
+THREAD_END_S = 5.0
 PATIENCE_S = 30.0  # for how long an sshd that turns us away is asked again
 CONFIG_FILES = ("~/.ssh/config", "/etc/ssh/ssh_config")
 USER_KNOWN_HOSTS, SYSTEM_KNOWN_HOSTS = "~/.ssh/known_hosts ~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"
@@ -64,7 +65,7 @@ class Connector:
             raise
 
     def disconnect(self, connection: Connection) -> None:
-        connection.client.close()
+        shut(connection)
         self._leave()
 
     def _leave(self) -> None:
@@ -73,7 +74,7 @@ class Connector:
             if self._users == 0:
                 for gateway in self._gateways.values():
                     if isinstance(gateway, Connection):
-                        gateway.client.close()
+                        shut(gateway)
                 self._gateways.clear()
 
     def _open(self, address: SshAddress) -> Connection:
@@ -82,7 +83,7 @@ class Connector:
         try:
             open_patiently(connection, address)
         except BaseException:
-            connection.client.close()
+            shut(connection)
             raise
         if gateway is None:
             keep_alive(connection)
@@ -123,11 +124,14 @@ class Connector:
             config=Config(lazy=True, ssh_config=self._config(address.ssh_config)),
             connect_timeout=CONNECT_TIMEOUT_S,
             connect_kwargs=options,
-            gateway=gateway,
+            gateway=gateway or self._proxy_command(address) or False,  # None makes fabric look for one itself
         )
         connection.client.set_missing_host_key_policy(RejectUnknown())
         self._trust(connection, address)
         return connection
+
+    def _proxy_command(self, address: SshAddress) -> str | None:
+        return None if address.jump else self._config(address.ssh_config).lookup(address.target).get("proxycommand")
 
     def _trust(self, connection: Connection, address: SshAddress) -> None:
         """Give paramiko the keys that known_hosts has for the host, under any of its names."""
@@ -204,7 +208,7 @@ def open_patiently(connection: Connection, address: SshAddress) -> None:
             connection.open()
             return
         except SSH_ERRORS as error:
-            connection.client.close()
+            shut(connection)
             now = time.monotonic()
             if not turned_away(error, now - started):
                 raise explain(address, error) from error
@@ -213,6 +217,14 @@ def open_patiently(connection: Connection, address: SshAddress) -> None:
                 raise HostError(address.name, message, help="raise MaxStartups in its sshd_config") from error
         time.sleep(random.uniform(pause / 2, pause))
         pause = min(2 * pause, 2.0)
+
+
+def shut(connection: Connection) -> None:
+    """Close, also what is half open or lost (fabric's `close` does not), and see its thread end."""
+    transport = connection.client.get_transport()
+    connection.client.close()
+    if transport is not None:
+        transport.join(THREAD_END_S)
 
 
 def keep_alive(connection: Connection) -> None:

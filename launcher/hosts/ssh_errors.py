@@ -18,6 +18,7 @@ from launcher.hosts.ssh_address import SshAddress
 
 SSH_ERRORS = (paramiko.SSHException, OSError, EOFError)
 TURNED_AWAY_WITHIN_S = 4.0
+NO_KEY = "No authentication methods available"  # paramiko's words for it
 
 
 class UnknownHostKey(paramiko.SSHException):
@@ -55,8 +56,10 @@ def explain(address: SshAddress, error: BaseException) -> HostError:
 def _explain(address: SshAddress, error: BaseException) -> tuple[str, str]:
     if isinstance(error, (UnknownHostKey, paramiko.BadHostKeyException)):
         return _explain_key(address, error)
+    if isinstance(error, PasswordRequiredException) or NO_KEY in str(error):
+        return "no key to offer it, or only one with a passphrase", f"ssh-add {address.identity or ''}".strip()
     if isinstance(error, paramiko.AuthenticationException) and "timeout" not in str(error).lower():
-        return _explain_authentication(address, error)
+        return _explain_refused_keys(address)
     if isinstance(error, ChannelException):
         return f"its gateway cannot reach {address.target}: {error.text}", "check the host's name and state"
     if isinstance(error, IncompatiblePeer):
@@ -70,19 +73,18 @@ def _explain(address: SshAddress, error: BaseException) -> tuple[str, str]:
 
 def _explain_key(address: SshAddress, error: UnknownHostKey | paramiko.BadHostKeyException) -> tuple[str, str]:
     port = f"-p {address.port} " if address.port else ""
-    learn = f"ssh-keyscan {port}{address.target} >> ~/.ssh/known_hosts"
+    file = address.known_hosts or "~/.ssh/known_hosts"
+    learn = f"ssh-keyscan {port}{address.target} >> {file}"
     if isinstance(error, UnknownHostKey):
         return f"its host key {error.fingerprint} is not known", f"compare it with the host's own, then: {learn}"
     name = f"'[{address.target}]:{address.port}'" if address.port else address.target
     return (
         f"its host key has changed to {error.key.fingerprint}: another machine may be answering",
-        f"if the host was installed anew: ssh-keygen -R {name}; {learn}",
+        f"if the host was installed anew: ssh-keygen -f {file} -R {name}; {learn}",
     )
 
 
-def _explain_authentication(address: SshAddress, error: paramiko.AuthenticationException) -> tuple[str, str]:
-    if isinstance(error, PasswordRequiredException):
-        return f"the key {address.identity} has a passphrase", f"ssh-add {address.identity}"
+def _explain_refused_keys(address: SshAddress) -> tuple[str, str]:
     who = f"user {address.user}" if address.user else "us"
     key = f"-i {address.identity} " if address.identity else ""
     return f"it refuses the keys of {who}", f"ssh-copy-id {key}{address.destination}, or set user and identity"
