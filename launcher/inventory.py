@@ -37,6 +37,14 @@ def _scalars(value: object) -> object:
     return value
 
 
+def _names(text: str) -> list[str]:
+    """`expand`, with the error that pydantic puts in its place."""
+    try:
+        return expand(text)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
 Lines = Annotated[tuple[str, ...], BeforeValidator(_lines)]
 Environment = Annotated[dict[str, str], BeforeValidator(_scalars)]
 
@@ -105,7 +113,7 @@ class SshCluster(Common):
     @field_validator("hosts")
     @classmethod
     def _each_host_once(cls, entries: tuple[HostEntry, ...]) -> tuple[HostEntry, ...]:
-        expanded = tuple(entry.model_copy(update={"name": name}) for entry in entries for name in expand(entry.name))
+        expanded = tuple(entry.model_copy(update={"name": name}) for entry in entries for name in _names(entry.name))
         seen: set[str] = set()
         for entry in expanded:
             if entry.name in seen:
@@ -118,7 +126,7 @@ class SshCluster(Common):
     @field_validator("spares", mode="before")
     @classmethod
     def _spares_are_names(cls, value: object) -> object:
-        return [name for text in cast("list[str]", _lines(value)) for name in expand(text)]
+        return [name for text in cast("list[str]", _lines(value)) for name in _names(text)]
 
     @model_validator(mode="after")
     def _spares_are_hosts(self) -> SshCluster:
@@ -213,16 +221,16 @@ def parse_inventory(text: str, where: str) -> Inventory:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        raise InputError(f"not YAML: {getattr(error, 'problem', error)}", where=f"{where}:{line}") from error
+        help = "inside a list, quote a range: ['gpu[01-16]']" if "[" in text.splitlines()[line - 1] else ""
+        raise InputError(f"not YAML: {getattr(error, 'problem', error)}", where=f"{where}:{line}", help=help) from error
     repeated = next(_repeated_keys(root), None)
     if repeated is not None:
         raise InputError("this key is given twice", where=f"{where}:{repeated.start_mark.line + 1}: {repeated.value}")
     try:
         return Inventory.model_validate(content)
     except ValidationError as error:
-        raise _input_error(error.errors()[0], root, where) from error
-    except InputError as error:
-        raise InputError(error.message, where=where, help=error.help) from error
+        first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key explains more
+        raise _input_error(first, root, where) from error
 
 
 def _repeated_keys(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:

@@ -68,6 +68,7 @@ class NodePlan:
     cpus: int = 1
     interface: str | None = None  # for gloo, where the host's own name does not lead to it
     devices: Sequence[str] = ()  # UUIDs in the order of local ranks; empty: CPU
+    hide_devices: bool = False  # there are some, but too few for all ranks
     cpu_sets: Sequence[Sequence[int]] = ()  # CPUs by local rank; empty: no binding
 
 
@@ -167,7 +168,7 @@ def default_environment(spec: JobSpec, node: NodePlan) -> dict[str, str]:
 
 def placement_environment(node: NodePlan) -> dict[str, str]:
     values = {}
-    if node.devices:
+    if node.devices or node.hide_devices:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(node.devices)
     if node.cpu_sets:
         values["DLAUNCH_CPUS"] = json.dumps([list(cpus) for cpus in node.cpu_sets])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from launcher.cli.options import job_options, request_from
 from launcher.console import INTERRUPTED, print_json
+from launcher.errors import DlaunchError
+
+if TYPE_CHECKING:
+    from launcher.jobs.store import StoredJob
 
 
 @click.command(context_settings={"ignore_unknown_options": False})
@@ -38,23 +42,23 @@ def run(as_json: bool, detach: bool, dry_run: bool, **options: Any) -> None:
         else:
             click.echo(f"started; follow it with: dlaunch logs -f {job.record.job}")
         return
-    sys.exit(follow_to_end(job, as_json))
+    sys.exit(follow_to_end(job, as_json, output=True))
 
 
-def follow_to_end(job: Any, as_json: bool) -> int:
+def follow_to_end(job: StoredJob, as_json: bool, output: bool) -> int:
     """Follow a job, print how it ended, and return the exit status of `run` and `wait`."""
     from launcher.jobs.follow import Follower
     from launcher.jobs.reach import connect_job
     from launcher.jobs.result import describe, read_statuses, summary
 
     try:
-        record = Follower(job, quiet=as_json).follow()
+        record = Follower(job, as_json, output).follow()
     except click.Abort:
         return INTERRUPTED
     hosts = {}
     try:
         hosts = connect_job(record)
-    except Exception as error:  # the job's end is known even if its hosts are not reached any more
+    except DlaunchError as error:  # the job's end is known even if its hosts are not reached any more
         click.echo(f"warning: {error}", err=True)
     document = summary(record, read_statuses(record, job.paths), hosts)
     for host in hosts.values():

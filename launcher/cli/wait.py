@@ -21,4 +21,4 @@ def wait(job: str, inventory: object, as_json: bool) -> None:
     from launcher.cli.run import follow_to_end
     from launcher.jobs.store import find_job
 
-    sys.exit(follow_to_end(find_job(job), as_json))
+    sys.exit(follow_to_end(find_job(job), as_json, output=False))

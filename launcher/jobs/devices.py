@@ -1,17 +1,70 @@
-"""Which devices the nodes of a job use, in the order of local ranks."""
+"""Which devices the nodes of a job use, in which order: placement applied to the hosts that were looked at."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from launcher.hosts.protocol import Host
-from launcher.inventory import Cluster
+from launcher.errors import InputError
+from launcher.placement import Placement, place
 from launcher.render import NodePlan
-from launcher.spec import JobSpec
+from launcher.spec import JobSpec, MeshSpec
+from launcher.topology import HostTopology
+
+WORKLOADS = Path(__file__).parents[2] / "workloads"
 
 
-def assign_devices(
-    spec: JobSpec, cluster: Cluster, nodes: Sequence[NodePlan], hosts: Mapping[str, Host]
-) -> tuple[list[NodePlan], list[str]]:
-    """Nodes in the order of their node ranks, each with its devices; and notes for the user."""
-    return list(nodes), []
+@dataclass(frozen=True)
+class Assignment:
+    """Nodes in the order of their node ranks with their devices, the mesh as placed, and notes for the user."""
+
+    nodes: Sequence[NodePlan]
+    mesh: MeshSpec
+    notes: Sequence[str] = ()
+    placement: Placement | None = None
+
+
+def free_devices(topology: HostTopology) -> int:
+    return sum(not device.busy for device in topology.devices)
+
+
+def assign_on_one_machine(spec: JobSpec, nodes: Sequence[NodePlan], topology: HostTopology) -> Assignment:
+    """Simulated nodes share this machine's devices, where there are enough; else all ranks run on the CPU."""
+    have = free_devices(topology)
+    if have < spec.world_size:
+        note = f"this machine has {have} free devices for {spec.world_size} ranks, so they run on the CPU"
+        return Assignment([replace(node, hide_devices=have > 0) for node in nodes], spec.mesh, [note] if have else [])
+    placement = place(spec.mesh, [topology], spec.world_size, axes_free=reads_mesh(spec))
+    devices = placement.nodes[0].devices
+    size = spec.nproc_per_node
+    placed = [replace(node, devices=devices[i * size : (i + 1) * size]) for i, node in enumerate(nodes)]
+    return Assignment(placed, placement.mesh, [placement.report.verdict], placement)
+
+
+def assign_on_hosts(spec: JobSpec, nodes: Sequence[NodePlan], topologies: Mapping[str, HostTopology]) -> Assignment:
+    """Each node's devices, and the nodes in the order that suits the mesh. Raises InputError where they are short."""
+    have = {node.host: free_devices(topologies[node.host]) for node in nodes}
+    if not any(have.values()):
+        return Assignment(nodes, spec.mesh)
+    for host, count in have.items():
+        if count < spec.nproc_per_node:
+            raise InputError(
+                f"{host} has {count} free devices for {spec.nproc_per_node} ranks",
+                where="--nproc-per-node",
+                help=f"--exclude {host}, or fewer ranks; dlaunch nodes shows who is free",
+            )
+    placement = place(
+        spec.mesh, [topologies[node.host] for node in nodes], spec.nproc_per_node, axes_free=reads_mesh(spec)
+    )
+    plans = {node.host: node for node in nodes}
+    placed = [
+        replace(plans[node.host], node_rank=node_rank, devices=node.devices)
+        for node_rank, node in enumerate(placement.nodes)
+    ]
+    return Assignment(placed, placement.mesh, [placement.report.verdict], placement)
+
+
+def reads_mesh(spec: JobSpec) -> bool:
+    """Whether the script takes its axes in the order of DLAUNCH_MESH: known of the bundled workloads alone."""
+    return Path(spec.script).parent == WORKLOADS

@@ -52,10 +52,10 @@ def _slowness(rank: RankStatus) -> tuple[int, float]:
 
 
 class Follower:
-    """Follows one job until it ends or the user leaves it. `quiet`: print nothing (for --json)."""
+    """Follows one job until it ends or the user leaves it. `quiet`: print nothing (for --json); `output`: rank 0's."""
 
-    def __init__(self, job: StoredJob, quiet: bool) -> None:
-        self.job, self.quiet = job, quiet
+    def __init__(self, job: StoredJob, quiet: bool, output: bool) -> None:
+        self.job, self.quiet, self.output = job, quiet, output and not quiet
         self.live = sys.stderr.isatty() and not quiet
         self.interrupted = 0
         self._hosts: dict[str, Host] = {}
@@ -130,7 +130,7 @@ class Follower:
 
     def _print_output(self, record: JobRecord) -> None:
         """What rank 0 printed since the last look; a host that cannot be reached costs its lines, not the view."""
-        if self.quiet or not record.nodes:
+        if not self.output or not record.ranks:
             return
         with suppress(DlaunchError):
             over = record.state in ENDED

@@ -39,12 +39,10 @@ class OutputTail:
             data = self.host.read(self.path, self.offset, CHUNK)
         self.offset += len(data)
         text = self._rest + self._decoder.decode(data)
-        complete, newline, self._rest = text.rpartition("\n")
+        complete, _, self._rest = text.rpartition("\n")
         if len(self._rest) > CHUNK or (final and not data):
-            complete, newline, self._rest = text, "\n", ""
-        return (
-            [printable(line[:LONGEST_LINE]) for line in complete.split("\n")] if newline and complete + newline else []
-        )
+            complete, self._rest = text, ""
+        return [printable(line[:LONGEST_LINE]) for line in complete.split("\n")] if complete else []
 
 
 @dataclass(frozen=True)

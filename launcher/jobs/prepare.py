@@ -5,6 +5,7 @@ Nothing is started here, and nothing is left behind but our node side in a cache
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,8 @@ from launcher.hosts.bundle import local_bundle, put_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
 from launcher.inventory import Cluster, LocalCluster, SshCluster, load_inventory
-from launcher.jobs.devices import assign_devices
-from launcher.jobs.endpoint import Meeting, agree_on_endpoint, local_meeting
+from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine, free_devices
+from launcher.jobs.endpoint import agree_on_endpoint, local_meeting
 from launcher.jobs.reach import addresses, connect
 from launcher.jobs.record import JobRecord, RankRecord
 from launcher.jobs.request import RunRequest, build_spec, candidate_hosts, environments
@@ -28,6 +29,7 @@ from launcher.jobs.store import new_job_id
 from launcher.render import NodeLaunch, NodePlan, Rendezvous, Settings, render_node
 from launcher.secrets import masked
 from launcher.spec import JobSpec
+from launcher.topology import HostTopology, probe, probe_all
 
 REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
 
@@ -52,13 +54,19 @@ class Prepared:
 
 @dataclass
 class Site:
-    """Hosts of one cluster, connected, with what they say of themselves."""
+    """Hosts of one cluster, connected, with what they say of themselves and their hardware."""
 
     hosts: dict[str, Host]
     facts: dict[str, dict[str, Any]]
     bundles: dict[str, str]
+    topologies: dict[str, HostTopology]
     python: str
     known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def devices_per_host(self) -> int | None:
+        """The free devices that every host has; None without any."""
+        return min(free_devices(topology) for topology in self.topologies.values()) or None
 
     def close(self) -> None:
         for host in self.hosts.values():
@@ -67,8 +75,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an attempt runs."""
+    """Where an attempt runs, and the spec with its mesh as placed."""
 
+    spec: JobSpec
     nodes: Sequence[NodePlan]
     rendezvous: Rendezvous
     known: Mapping[str, Mapping[str, Any]]
@@ -80,11 +89,16 @@ def prepare(request: RunRequest) -> Prepared:
     inventory, file = load_inventory(request.inventory)
     name, cluster = inventory.cluster(request.cluster)
     candidates = candidate_hosts(cluster, request.exclude)
-    spec = build_spec(request, cluster, candidates, None)
-    check_restarts(spec, cluster)
+    shape = build_spec(request, cluster, candidates, None)
+    check_restarts(shape, cluster)
     wanted = environments(request, cluster)
-    job = new_job_id(spec.name)
-    layout = lay_out(cluster, spec, candidates[: spec.nodes], job)
+    job = new_job_id(shape.name)
+    site = open_site(cluster, candidates[: shape.nodes], shape.script)
+    try:
+        spec = build_spec(request, cluster, candidates, site.devices_per_host)
+        layout = lay_out(cluster, spec, site, job)
+    finally:
+        site.close()
     settings = Settings(
         inventory_env=wanted.inventory,
         command_line_env=wanted.command_line,
@@ -100,29 +114,37 @@ def prepare(request: RunRequest) -> Prepared:
         kind=cluster.kind,
         state="starting",
         created=time.time(),
-        spec=spec.to_json(),
-        mesh=dict(spec.mesh.degrees),
-        nodes=tuple(layout.nodes),
-        ranks=tuple(rank_records(spec, layout.nodes)),
         inventory=file,
         settings=mask_settings(settings),
-        addresses=layout.known,
+        addresses=site.known,
         spares=cluster.spares if isinstance(cluster, SshCluster) else (),
+        **placed_fields(layout),
     )
-    return Prepared(record, spec, settings, layout.rendezvous, layout.notes)
+    return Prepared(record, layout.spec, settings, layout.rendezvous, layout.notes)
 
 
-def lay_out(cluster: Cluster, spec: JobSpec, names: Sequence[str], job: str) -> Layout:
-    """Look at the hosts, order them, give their devices to ranks, and agree where to meet."""
-    site = open_site(cluster, names, spec)
-    try:
-        nodes = [plan_node(cluster, site, host, node_rank, job) for node_rank, host in enumerate(names)]
-        nodes, notes = assign_devices(spec, cluster, nodes, site.hosts)
-        meeting = meet(cluster, site, nodes)
-    finally:
-        site.close()
-    nodes = [replace(node, interface=meeting.interfaces[node.host]) for node in nodes]
-    return Layout(nodes, meeting.rendezvous, site.known, notes)
+def placed_fields(layout: Layout) -> dict[str, Any]:
+    """The fields of a record that follow from where the attempt runs."""
+    return {
+        "spec": layout.spec.to_json(),
+        "mesh": dict(layout.spec.mesh.degrees),
+        "nodes": tuple(layout.nodes),
+        "ranks": tuple(rank_records(layout.spec, layout.nodes)),
+    }
+
+
+def lay_out(cluster: Cluster, spec: JobSpec, site: Site, job: str) -> Layout:
+    """Order the hosts, give their devices to ranks, and agree where to meet."""
+    nodes = [plan_node(cluster, site, host, node_rank, job) for node_rank, host in enumerate(site.hosts)]
+    if isinstance(cluster, LocalCluster):
+        assignment = assign_on_one_machine(spec, nodes, next(iter(site.topologies.values())))
+        meeting = local_meeting([node.host for node in nodes])
+    else:
+        assignment = assign_on_hosts(spec, nodes, site.topologies)
+        meeting = agree_on_endpoint(site.hosts, assignment.nodes, site.facts)
+    placed = [replace(node, interface=meeting.interfaces[node.host]) for node in assignment.nodes]
+    moved = replace(spec, mesh=assignment.mesh, mesh_given=spec.mesh_given or assignment.mesh.axes != spec.mesh.axes)
+    return Layout(moved, placed, meeting.rendezvous, site.known, assignment.notes)
 
 
 def check_restarts(spec: JobSpec, cluster: Cluster) -> None:
@@ -135,32 +157,37 @@ def check_restarts(spec: JobSpec, cluster: Cluster) -> None:
         )
 
 
-def open_site(cluster: Cluster, names: Sequence[str], spec: JobSpec) -> Site:
-    """Connect, bring the node side, and ask each host for its facts. Raises CannotActError for the hosts that fail."""
+def open_site(cluster: Cluster, names: Sequence[str], script: str) -> Site:
+    """Connect, bring the node side, ask each host for its facts. Raises CannotActError naming the hosts that fail."""
     if isinstance(cluster, LocalCluster):
-        facts = describe_host(str(jobs_root()), [spec.script])
-        hosts = connect(names, {})
-        return Site(
-            hosts, dict.fromkeys(names, facts), dict.fromkeys(names, local_bundle()), cluster.python or sys.executable
-        )
+        return local_site(cluster, names, script)
     assert isinstance(cluster, SshCluster)
     known = addresses(cluster)
     python = cluster.python or "python3"
     hosts = connect(names, known)
-    bundles = _answers(on_all(list(hosts.values()), lambda host: put_bundle(host, python)))
-    directory = cluster.directory or REMOTE_DIRECTORY
-    facts_by_host = _answers(
-        on_all(
-            list(hosts.values()),
-            lambda host: call(host, python, bundles[host.name], "describe", directory=directory, paths=[spec.script]),
-        )
-    )
-    for name, fact in facts_by_host.items():
+    every = list(hosts.values())
+    bundles = _answers(on_all(every, lambda host: put_bundle(host, python)))
+    arguments: dict[str, Any] = {"directory": cluster.directory or REMOTE_DIRECTORY, "paths": [script]}
+    facts = _answers(on_all(every, lambda host: call(host, python, bundles[host.name], "describe", **arguments)))
+    for name, fact in facts.items():
         if fact["missing"]:
-            raise CannotActError(
-                f"{name} has no file {spec.script}", help="--sync sends the code, or share a file system"
-            )
-    return Site(hosts, facts_by_host, bundles, python, known)
+            raise CannotActError(f"{name} has no file {script}", help="--sync sends the code, or share a file system")
+    return Site(hosts, facts, bundles, _answers(probe_all(every)), python, known)
+
+
+def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site:
+    """This machine under several names; it is looked at once, and only where a vendor's tool is installed."""
+    facts = describe_host(str(jobs_root()), [script])
+    hosts = connect(names, {})
+    tools = any(shutil.which(tool) for tool in ("nvidia-smi", "rocm-smi"))
+    topology = probe(hosts[names[0]]) if tools else HostTopology(names[0])
+    return Site(
+        hosts,
+        dict.fromkeys(names, facts),
+        dict.fromkeys(names, local_bundle()),
+        dict.fromkeys(names, topology),
+        cluster.python or sys.executable,
+    )
 
 
 def _answers(results: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,12 +210,6 @@ def plan_node(cluster: Cluster, site: Site, host: str, node_rank: int, job: str)
         workdir=cluster.workdir or str(Path.cwd()),
         cpus=max(1, facts["cpus"] // nodes_here),
     )
-
-
-def meet(cluster: Cluster, site: Site, nodes: Sequence[NodePlan]) -> Meeting:
-    if isinstance(cluster, LocalCluster):
-        return local_meeting([node.host for node in nodes])
-    return agree_on_endpoint(site.hosts, nodes, site.facts)
 
 
 def checkpoint_directory(cluster: Cluster, nodes: Sequence[NodePlan]) -> str | None:

@@ -35,7 +35,7 @@ from launcher.jobs.machine import (
     observe,
     stopped,
 )
-from launcher.jobs.prepare import lay_out, rank_records
+from launcher.jobs.prepare import lay_out, open_site, placed_fields
 from launcher.jobs.reach import connect, connect_job
 from launcher.jobs.record import JobRecord, Process, read_record, write_record
 from launcher.jobs.request import resized
@@ -132,18 +132,13 @@ class Supervisor:
         if chosen is None:
             self._conclude(Conclude("failed", f"no {minimum} good hosts are left: {', '.join(sorted(bad))} failed"))
             return
-        self.spec = resized(self.spec, len(chosen))
-        layout = lay_out(cluster, self.spec, chosen, self.record.job)
-        self.rendezvous = layout.rendezvous
-        self._save(
-            state="starting",
-            attempt=action.attempt,
-            reason=action.reason,
-            spec=self.spec.to_json(),
-            mesh=dict(self.spec.mesh.degrees),
-            nodes=tuple(layout.nodes),
-            ranks=tuple(rank_records(self.spec, layout.nodes)),
-        )
+        site = open_site(cluster, chosen, self.spec.script)
+        try:
+            layout = lay_out(cluster, resized(self.spec, len(chosen)), site, self.record.job)
+        finally:
+            site.close()
+        self.spec, self.rendezvous = layout.spec, layout.rendezvous
+        self._save(state="starting", attempt=action.attempt, reason=action.reason, **placed_fields(layout))
         missing = [name for name in chosen if name not in self.hosts]
         self.hosts.update(connect(missing, self.record.addresses))
         self._start_agents()
