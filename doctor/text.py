@@ -1,17 +1,15 @@
-"""Words for sets of ranks and hosts, folded so that a thousand of them fit a line."""
+"""Words for sets of ranks, folded so that a thousand of them fit a line."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from launcher.hosts.names import fold as fold_hosts
+from launcher.hosts.names import fold_numbers as fold
+
+__all__ = ["fold", "fold_hosts", "name_ranks", "plural"]
+
 LISTED = 6  # so many ranks are listed; more are folded
-
-
-def fold(numbers: Collection[int]) -> str:
-    """`0-3,7`."""
-    from ClusterShell.RangeSet import RangeSet
-
-    return str(RangeSet.fromlist([str(number) for number in sorted(numbers)])) if numbers else ""
 
 
 def name_ranks(ranks: Collection[int]) -> str:
@@ -21,16 +19,6 @@ def name_ranks(ranks: Collection[int]) -> str:
     if len(ranks) <= LISTED:
         return "ranks " + ", ".join(map(str, sorted(ranks)))
     return f"ranks {fold(ranks)} ({len(ranks)} of them)"
-
-
-def fold_hosts(hosts: Collection[str]) -> str:
-    """`node[1-5,7]`."""
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
-    try:
-        return str(NodeSet.fromlist(sorted(hosts)))
-    except NodeSetException:
-        return ",".join(sorted(hosts))
 
 
 def plural(count: int, noun: str) -> str:

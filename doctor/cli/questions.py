@@ -1,29 +1,25 @@
-"""diagnose, hang, straggler, mesh: one question each, over a directory, an archive or files of evidence."""
+"""diagnose, hang, straggler, mesh: one question each, over a job, a directory, an archive or files."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
+from doctor.cli.target import evidence_of, target_options
 from doctor.diagnose import diagnose as judge
-from doctor.discover import discover
 from doctor.rules import Question
 from launcher.console import print_json
 
 
 def _command(question: Question, summary: str, example: str) -> click.Command:
     @click.command(question, help=f"{summary}\n\nExample: {example}")
-    @click.argument("paths", nargs=-1, required=True, metavar="DIR…", type=click.Path(path_type=Path))
-    @click.option("--json", "as_json", is_flag=True, help="one JSON document on stdout")
-    def command(paths: tuple[Path, ...], as_json: bool) -> None:
-        verdict = judge(discover(paths), question)
-        if as_json:
-            print_json(verdict.to_json())
-        else:
-            for finding in verdict.findings:
-                click.echo(f"{finding.code}: {finding.cause}")
+    @target_options
+    def command(targets: tuple[str, ...], inventory: object, interval: float, native: bool, as_json: bool) -> None:
+        from doctor.report.terminal import render
+
+        verdict = judge(evidence_of(targets, interval, native), question)
+        print_json(verdict.to_json()) if as_json else click.echo(render(verdict))
         sys.exit(verdict.exit_status)
 
     return command
@@ -32,6 +28,6 @@ def _command(question: Question, summary: str, example: str) -> click.Command:
 diagnose = _command(
     "diagnose", "Say everything that the evidence shows, root cause first.", "ddoctor diagnose /shared/dumps --json"
 )
-hang = _command("hang", "Name the root cause of a hang, or say that nothing hangs.", "ddoctor hang /shared/dumps")
-straggler = _command("straggler", "Say who is slow, since when, and why.", "ddoctor straggler /shared/dumps")
-mesh = _command("mesh", "Say whether the mesh is where it should be.", "ddoctor mesh /shared/dumps")
+hang = _command("hang", "Name the root cause of a hang, or say that nothing hangs.", "ddoctor hang last")
+straggler = _command("straggler", "Say who is slow, since when, and why.", "ddoctor straggler last")
+mesh = _command("mesh", "Say whether the mesh is where it should be.", "ddoctor mesh last")

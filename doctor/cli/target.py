@@ -1,0 +1,59 @@
+"""JOB|DIR…: what the doctor's commands look at, as an EvidenceSet."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from doctor.discover import discover
+from doctor.evidence import EvidenceSet
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.argument("targets", nargs=-1, required=True, metavar="JOB|DIR…"),
+    click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
+    click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job."),
+    click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower."),
+    click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+)
+
+
+def target_options(command: F) -> F:
+    """The arguments and options of all commands that look at a job or at files."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def evidence_of(targets: Sequence[str], interval: float = 3.0, native: bool = False) -> EvidenceSet:
+    """Read directories, archives and files; look at a job that is named by its id, name, or `last`.
+
+    Raises InputError for what is neither.
+    """
+    paths = [Path(target) for target in targets if is_path(target)]
+    jobs = [target for target in targets if not is_path(target)]
+    if not jobs:
+        return discover(paths)
+    from doctor.collect import Options, collect
+    from launcher.jobs.record import ENDED
+    from launcher.jobs.store import find_job
+
+    with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
+        for number, name in enumerate(jobs):
+            job = find_job(name)
+            samples = 1 if job.record.state in ENDED else 2
+            folder = Path(scratch, str(number))
+            for line in collect(job, folder, Options(samples, interval, native=native)):
+                click.echo(f"warning: {line}", err=True)
+            paths.append(folder)
+        return discover(paths)
+
+
+def is_path(target: str) -> bool:
+    """Whether a target means files: what exists as a path, unless it is the word `last`."""
+    return target != "last" and ("/" in target or Path(target).exists())

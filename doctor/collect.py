@@ -1,0 +1,139 @@
+"""A live or ended job → a bundle: every node looks at its own ranks at once; a host that fails delays none."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from doctor.archives import unpack
+from doctor.node.gather import Request
+from doctor.node.stacks import find_py_spy
+from launcher.errors import CannotActError
+from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.jobs.record import ENDED, JobRecord
+from launcher.jobs.store import StoredJob
+from launcher.render import NodePlan
+
+MARGIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to look. One sample is enough for a job that has ended."""
+
+    samples: int = 2
+    interval_s: float = 3.0
+    full: bool = False
+    native: bool = False
+
+
+def collect(job: StoredJob, target: Path, options: Options | None = None) -> list[str]:
+    """Fill `target` with the bundle of a job; returns the hosts that gave nothing, with the reason of each."""
+    options = options or Options(samples=1 if job.record.state in ENDED else 2)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copyfile(job.paths.record, target / "job.json")
+    hosts, failures = reach(job.record)
+    answers = on_all(list(hosts.values()), lambda host: _look(host, job.record, options))
+    for host in hosts.values():
+        host.close()
+    for name, answer in answers.items():
+        if isinstance(answer, bytes):
+            _take(answer, target, name)
+        else:
+            failures[name] = str(answer)
+    gaps = [(f"host {name}", why) for name, why in failures.items()]
+    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
+    return [f"{name}: {why}" for name, why in failures.items()]
+
+
+def reach(record: JobRecord) -> tuple[dict[str, Host], dict[str, str]]:
+    """(hosts of a job's nodes that answer, why the others do not)."""
+    from launcher.jobs.reach import connect
+
+    reached: dict[str, Host] = {}
+    failures: dict[str, str] = {}
+    for name in dict.fromkeys(node.host for node in record.nodes):
+        try:
+            reached |= connect([name], record.addresses)
+        except CannotActError as error:  # noqa: PERF203 - each host on its own
+            failures[name] = error.message
+    return reached, failures
+
+
+def _look(host: Host, record: JobRecord, options: Options) -> bytes | str:
+    """The archives of all nodes on `host`, joined; or why there is none."""
+    from launcher.hosts.bundle import put_bundle
+
+    nodes = [node for node in record.nodes if node.host == host.name]
+    try:
+        folder = put_bundle(host, nodes[0].python)
+        py_spy = _py_spy(host, folder)
+        archives = [_ask(host, node, record, options, folder, py_spy) for node in nodes]
+    except CannotActError as error:
+        return error.message
+    return archives[0] if len(archives) == 1 else _joined(archives)
+
+
+def _ask(host: Host, node: NodePlan, record: JobRecord, options: Options, folder: str, py_spy: str) -> bytes:
+    ranks = tuple(rank.rank for rank in record.ranks if rank.node_rank == node.node_rank)
+    request = Request(
+        directory=node.directory,
+        node_rank=node.node_rank,
+        attempt=record.attempt,
+        ranks=ranks,
+        samples=options.samples,
+        interval_s=options.interval_s,
+        full=options.full,
+        native=options.native,
+        py_spy=py_spy,
+    )
+    return ask_node(host, node.python, folder, request)
+
+
+def ask_node(host: Host, python: str, folder: str, request: Request) -> bytes:
+    """Run our node side on a host; returns its .tar.gz. Raises CannotActError with its last words."""
+    patience = request.samples * (request.interval_s + request.patience_s) + MARGIN_S
+    done = host.run(
+        [python, "-m", "doctor.node"],
+        input=json.dumps(asdict(request)).encode(),
+        env={"PYTHONPATH": folder},
+        timeout=patience,
+    )
+    if done.status or not done.stdout:
+        raise HostError(host.name, done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "no answer")
+    return done.stdout
+
+
+def _py_spy(host: Host, folder: str) -> str:
+    """py-spy on the host; where there is none ours is laid beside the bundle (the platform is the same: see bundle)."""
+    ours, there = find_py_spy(), f"{folder}.py-spy"
+    look = f'command -v py-spy || {{ test -x "{there}" && echo "{there}"; }}'
+    found = host.run(["sh", "-c", look]).text.strip()
+    if not found and ours:
+        host.write(there, Path(ours).read_bytes(), 0o700)
+        found = there
+    return found
+
+
+def _joined(archives: Sequence[bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as out:
+        for archive in archives:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                for member in tar:
+                    out.addfile(member, tar.extractfile(member))
+    return buffer.getvalue()
+
+
+def _take(archive: bytes, target: Path, name: str) -> None:
+    """Unpack what a host sent, as carefully as any archive."""
+    draft = target / f".{name.replace(os.sep, '_')}.tar.gz"
+    draft.write_bytes(archive)
+    unpack(draft, target)
+    draft.unlink()

@@ -1,0 +1,166 @@
+"""Look at a node's ranks: two samples of dumps, stacks and process state, and the tails of logs, as one archive."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import tarfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from doctor.node import kernel
+from doctor.node.processes import Watched, look, watched
+from doctor.node.recorder import request_dumps
+from doctor.node.reduce import reduce_dump
+from doctor.node.stacks import dump_stacks
+from launcher.common.paths import JobPaths
+
+LOG_BYTES = 512_000
+LOGS = ("stdout", "stderr", "nccl.log", "progress.jsonl", "error.json")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to look at. Without a job's `directory` only the processes in `pids` (and their RANK) are known."""
+
+    directory: str = ""
+    node_rank: int = 0
+    attempt: int = 0
+    ranks: Sequence[int] = ()
+    pids: Sequence[int] = ()
+    samples: int = 2
+    interval_s: float = 3.0
+    patience_s: float = 8.0  # for a dump on demand
+    full: bool = False  # whole dumps instead of reductions
+    native: bool = False
+    py_spy: str = ""
+
+
+@dataclass
+class Archive:
+    """Files by name, and what could not be had."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    gaps: list[tuple[str, str]] = field(default_factory=list)
+
+    def packed(self) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=3) as tar:
+            for name, data in self.files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode, entry.mtime = len(data), 0o600, int(time.time())
+                tar.addfile(entry, io.BytesIO(data))
+        return buffer.getvalue()
+
+
+def gather(request: Request) -> bytes:
+    """All that this node shows of the job, as a .tar.gz."""
+    archive = Archive()
+    processes = watched(request.pids, _rank_pids(request))
+    for number in range(1, request.samples + 1):
+        _sample(request, processes, number, archive)
+        if number < request.samples:
+            time.sleep(request.interval_s)
+    for name, data in _files(request):
+        archive.files[name] = data
+    node = f"nodes/{request.node_rank}"
+    lines, why = kernel.lines()
+    if lines:
+        archive.files[f"{node}/kernel.log"] = lines
+    else:
+        archive.gaps.append((f"kernel lines of {socket.gethostname()}", why))
+    archive.files[f"{node}/gaps.json"] = json.dumps({"dlaunch_gaps": archive.gaps}).encode()
+    return archive.packed()
+
+
+def _rank_pids(request: Request) -> dict[int, int]:
+    """rank → pid, as the ranks' shims wrote them."""
+    paths, pids = JobPaths(Path(request.directory)), {}
+    for rank in request.ranks:
+        with suppress(OSError, ValueError):
+            pids[rank] = int((paths.rank(rank, request.attempt) / "pid").read_text())
+    return pids
+
+
+def _sample(request: Request, processes: Sequence[Watched], number: int, archive: Archive) -> None:
+    """One look: process states first (a stack dump stops a process for a moment), then dumps, then stacks."""
+    node = f"nodes/{request.node_rank}/sample-{number}"
+    states = look(processes)
+    archive.files[f"{node}/processes.json"] = json.dumps({"dlaunch_processes": states}).encode()
+    living = [one for one in processes if not any(s["rank"] == one.rank and s["state"] == "gone" for s in states)]
+    if request.directory:
+        _dumps(request, living, number, archive)
+    for one, stack, why in dump_stacks(living, request.py_spy, request.native):
+        if stack:
+            archive.files[f"{_folder(one)}/sample-{number}/stacks.json"] = stack
+        elif f"{_folder(one)}/sample-{number}/hook-stacks.json" not in archive.files:
+            archive.gaps.append((f"stack of {one}", why))
+
+
+def _dumps(request: Request, living: Sequence[Watched], number: int, archive: Archive) -> None:
+    paths = JobPaths(Path(request.directory))
+    prefixes = {
+        one.rank: f"{paths.flight_recorder(one.rank, request.attempt)}{one.rank}"
+        for one in living
+        if one.rank is not None
+    }
+    answered, refused = request_dumps(prefixes, request.patience_s)
+    archive.gaps += [(f"dump of rank {rank}", why) for rank, why in refused.items()]
+    reduced = []
+    for rank in answered:
+        prefix = f"ranks/{rank}/sample-{number}"
+        files = _read_all(prefixes[rank], ("", ".view.json", ".stacks.json"))
+        if view := files.get(".view.json"):
+            archive.files[f"{prefix}/view.json"] = view
+        if stacks := files.get(".stacks.json"):
+            archive.files[f"{prefix}/hook-stacks.json"] = stacks
+        if (dump := files.get("")) and request.full:
+            archive.files[f"{prefix}/fr.{rank}"] = dump
+        elif dump:
+            reduced.append(reduce_dump(dump, rank, f"{prefix}/fr.{rank}"))
+    if reduced:
+        archive.files[f"nodes/{request.node_rank}/sample-{number}/recorder.jsonl"] = b"\n".join(reduced)
+
+
+def _read_all(prefix: str, suffixes: Sequence[str]) -> Mapping[str, bytes]:
+    found = {}
+    for suffix in suffixes:
+        with suppress(OSError):
+            found[suffix] = Path(prefix + suffix).read_bytes()
+    return found
+
+
+def _files(request: Request) -> Iterator[tuple[str, bytes]]:
+    """Tails of the ranks' logs and the agent's documents."""
+    if not request.directory:
+        return
+    paths = JobPaths(Path(request.directory))
+    for rank in request.ranks:
+        for name in LOGS:
+            data = tail(paths.rank(rank, request.attempt) / name)
+            if data:
+                yield f"ranks/{rank}/attempt-{request.attempt}/{name}", data
+    for path in (paths.agent(request.node_rank), paths.node(request.node_rank) / f"torchrun-{request.attempt}.log"):
+        if data := tail(path):
+            yield f"nodes/{request.node_rank}/{path.name}", data
+
+
+def tail(path: Path, limit: int = LOG_BYTES) -> bytes:
+    """The last `limit` bytes, from a line's start; empty when there is no such file."""
+    try:
+        with path.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - limit))
+            data = stream.read(limit)
+    except OSError:
+        return b""
+    return data if size <= limit else data.partition(b"\n")[2]
+
+
+def _folder(one: Watched) -> str:
+    return f"ranks/{one.rank}" if one.rank is not None else f"pids/{one.pid}"
