@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -150,14 +153,16 @@ class TestTransfer:
         assert done.status != 0
         assert not Path(base).exists()
 
-    def test_a_damaged_file_is_refused(self, repository: Path, base: str) -> None:
-        tree = read_tree(repository)
-        archive = pack(tree, frozenset(entry.name for entry in tree.entries))
-        other = archive[:-40] + bytes(40)
-        header = json.dumps({"digest": tree.digest, "size": len(archive), "entries": []}).encode()
-        done = LocalHost().run([sys.executable, "-c", REMOTE.read_text(), "build", base], input=header + b"\n" + other)
-        assert done.status != 0
-        assert not Path(base, tree.digest).exists()
+    def test_a_content_that_is_not_what_its_name_says_is_refused(self, base: str) -> None:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+            archive.addfile(tarfile.TarInfo(hashlib.sha256(b"right").hexdigest()), io.BytesIO())
+        header = json.dumps({"digest": "tree", "size": len(buffer.getvalue()), "entries": []}).encode()
+        whole = header + b"\n" + buffer.getvalue()
+        done = LocalHost().run([sys.executable, "-c", REMOTE.read_text(), "build", base], input=whole)
+        assert b"damaged on its way" in done.stderr
+        assert list(Path(base, "objects").iterdir()) == []
+        assert not Path(base, "tree").exists()
 
     def test_a_file_that_changes_meanwhile_is_an_error(self, repository: Path, base: str) -> None:
         tree = read_tree(repository)
