@@ -128,7 +128,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("nvrm_init_failed", "RmInitAdapter", r"NVRM: .*(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+).*RmInitAdapter failed"),
 )
 PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((k, word, re.compile(p)) for k, word, p in _TABLE)
-_PREFILTER = re.compile("|".join(sorted({re.escape(word) for _, word, _ in PATTERNS})))
+_WORDS = sorted({word for _, word, _ in PATTERNS})
+_PREFILTER = re.compile("|".join(map(re.escape, _WORDS)))
+KERNEL_WORDS = re.compile("|".join(map(re.escape, [*_WORDS, "AER", "error status/mask", "pcieport"])).encode())
 _HARMLESS = re.compile(
     r"nvidia-nvswitch\d+: open|EDAC .*Giving out device|no AER-aware driver|GPU Board Serial|AER: enabled"
 )

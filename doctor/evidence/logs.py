@@ -1,0 +1,231 @@
+"""Log files of any job: NCCL, torch, launchers, programs, in any mix and with any prefix → events and facts.
+
+Lines of NCCL's INFO level go a fast way, by their first word; any other line is looked at only when it holds one of the
+signatures' words. Equal events of one process are counted, not kept, so memory stays flat.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from doctor.evidence.log_lines import LogLine, Origin, parse_line
+from doctor.evidence.nccl_log import ProcessFacts
+from doctor.evidence.signatures import find, word_filter
+from doctor.evidence.source import LINE_LIMIT, Parser, Source, looks_like_text
+from doctor.evidence.watchdog import WORDS, WatchdogReader
+from launcher.common.kernel_lines import KERNEL_WORDS, KernelEvent, parse_kernel
+
+MAX_EVENTS = 20_000
+MAX_WATCHDOG = 200_000
+
+
+@dataclass(frozen=True)
+class LogEvent:
+    """A line that says something, by the kind of its signature. `count`: how often this process said it."""
+
+    kind: str
+    text: str
+    origin: Origin
+    where: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    time: float | None = None
+    level: str = ""
+    source: str = ""
+    count: int = 1
+    line: int = 0
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields.get(name) or ""
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """A kernel event with its file. `host` is the machine's where the log tells it."""
+
+    event: KernelEvent
+    where: str
+    host: str | None = None
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A log that was read: how many lines, the last time seen, and whether the job was seen to move."""
+
+    name: str
+    lines: int
+    last_time: float | None = None
+
+
+_INFO = b"NCCL INFO "
+# First words of messages that come by the thousand and carry nothing that another line does not.
+_PLENTY = frozenset(
+    (
+        b"Ring ",
+        b"Trees",
+        b"Tree ",
+        b"thres",
+        b"Setti",
+        b"P2P C",
+        b"NVLS ",
+        b"Intra",
+        b"Patte",
+        b" 0 : ",
+        b"Alloc",
+        b"Mem A",
+    )
+)
+_LINE_WORDS = (*WORDS, b"CCL ", b" via NET", b"-> NET/")
+_TRACE_RETURN = re.compile(rb"^\S+\.(?:cc|h|cu|c):\d+ -> \d+")
+
+
+class LogReader:
+    """State of reading one log."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.year = time.gmtime(source.path.stat().st_mtime).tm_year
+        self.default = Origin()
+        self.events: dict[tuple[object, ...], LogEvent] = {}
+        self.watchdog = WatchdogReader()
+        self.timeouts: list[object] = []
+        self.processes: dict[tuple[str | None, int | None, int | None], ProcessFacts] = {}
+        self.by_prefix: dict[bytes, ProcessFacts] = {}
+        self.words = word_filter()
+        self.kernel_lines: list[tuple[int, str]] = []
+        self.lines = 0
+        self.last_time: float | None = None
+        self.previous = Origin()
+
+    def read(self, lines: Iterable[bytes]) -> None:
+        """Take lines in order, as bytes without their end."""
+        search, kernel, prefixes = self.words.search, KERNEL_WORDS.search, self.by_prefix
+        for number, line in enumerate(lines, start=1):
+            at = line.find(_INFO)
+            if at >= 0:
+                rest = line[at + 10 :]
+                process = prefixes.get(line[:at])
+                if process is not None:
+                    head = rest[:5]
+                    if head in _PLENTY:
+                        continue
+                    if head == b"Chann" and (via := rest.find(b" via ")) > 0 and rest[via + 5 : via + 8] != b"NET":
+                        process.raw_transports[rest[via + 5 :]] += 1
+                        continue
+                self._info(number, line, at, rest)
+            elif search(line) or any(word in line for word in _LINE_WORDS):
+                self._line(number, line)
+            elif kernel(line):
+                self.kernel_lines.append((number, line.decode(errors="replace")))
+            self.lines = number
+
+    def _info(self, number: int, raw: bytes, at: int, rest: bytes) -> None:
+        if _TRACE_RETURN.match(rest):
+            return
+        line = parse_line(raw.decode(errors="replace"), self.default, self.year)
+        process = self._process(line.origin, number)
+        if len(self.by_prefix) > 20_000:
+            self.by_prefix.clear()
+        self.by_prefix[raw[:at]] = process
+        process.take(line.text)
+        if self.words.search(rest):
+            self._event(number, line)
+
+    def _line(self, number: int, raw: bytes) -> None:
+        line = parse_line(raw.decode(errors="replace"), self.default, self.year)
+        self.last_time = line.time or self.last_time
+        record = self.watchdog.read(line, f"{self.name}:{number}")
+        if record is not None:
+            if len(self.timeouts) < MAX_WATCHDOG:
+                self.timeouts.append(record)
+            return
+        if "CCL version" in line.text or " via NET" in line.text or "-> NET/" in line.text or "opCount" in line.text:
+            self._process(line.origin, number).take(line.text)
+        self._event(number, line)
+
+    def _event(self, number: int, line: LogLine) -> None:
+        found = find(f"{line.source} {line.text}" if line.source else line.text)
+        if found is None:
+            return
+        kind, fields = found
+        origin = line.origin
+        if origin == self.default and kind in _CONTINUATIONS:
+            origin = self.previous
+        self.previous = origin
+        key = (kind, origin, *fields.items())
+        old = self.events.get(key)
+        if old is not None:
+            self.events[key] = replace(old, count=old.count + 1)
+        elif len(self.events) < MAX_EVENTS:
+            where = f"{self.name}:{number}"
+            self.events[key] = LogEvent(
+                kind, line.text.strip()[:400], origin, where, fields, line.time, line.level, line.source, 1, number
+            )
+
+    def _process(self, origin: Origin, number: int) -> ProcessFacts:
+        key = (origin.host, origin.pid, origin.device if origin.pid is None else None)
+        if origin.pid is None and origin.rank is not None:
+            key = (origin.host, -1 - origin.rank, None)
+        if key not in self.processes:
+            self.processes[key] = ProcessFacts(
+                origin.host, origin.pid, origin.device, origin.rank, f"{self.name}:{number}"
+            )
+        return self.processes[key]
+
+    def records(self) -> Iterator[object]:
+        """All that was found. Events get the rank that their process told at its initialisation."""
+        facts = [process.record() for process in self.processes.values() if process.said_something]
+        ranks = {(fact.host, fact.pid): fact.rank for fact in facts if fact.pid is not None}
+        yield from facts
+        for event in self.events.values():
+            rank = event.origin.rank
+            pid = event.origin.pid
+            if rank is None and pid is not None and (known := ranks.get((event.origin.host, pid))) is not None:
+                event = replace(event, origin=replace(event.origin, rank=known))
+            yield event
+        yield from self.timeouts
+        texts = [text for _, text in self.kernel_lines]
+        for found in parse_kernel(texts):
+            yield KernelRecord(found, f"{self.name}:{self.kernel_lines[found.line - 1][0]}", found.host)
+        yield LogFile(self.name, self.lines, self.last_time)
+
+
+# Messages that go on over several lines, of which only the first says who wrote them.
+_CONTINUATIONS = frozenset(
+    ("nvls_failed", "fabric_manager", "remote_error", "peer_closed", "report_host", "rank_status")
+)
+
+
+def raw_lines(source: Source) -> Iterator[bytes]:
+    """Lines of a source as bytes; carriage returns of progress bars end a line too. A line is cut at 64 KiB."""
+    tail = b""
+    cut = False
+    for chunk in source.chunks():
+        *whole, tail = (tail + chunk).split(b"\n")
+        if cut and whole:
+            whole.pop(0)
+            cut = False
+        yield from whole
+        if len(tail) > LINE_LIMIT:
+            if not cut:
+                source.note(f"a line is longer than {LINE_LIMIT:,} bytes: only its start was read")
+                yield tail[:LINE_LIMIT]
+            tail, cut = b"", True
+    if tail and not cut:
+        yield tail
+
+
+def sniff(sample: bytes, name: str) -> float:
+    """Any text may hold log lines; documents of other kinds are surer of themselves."""
+    return 0.3 if looks_like_text(sample) else 0.0
+
+
+def parse(source: Source) -> Iterator[object]:
+    reader = LogReader(source)
+    reader.read(raw_lines(source))
+    yield from reader.records()
+
+
+PARSERS = (Parser("log", sniff, parse),)

@@ -1,0 +1,71 @@
+"""Lines of victims, and of those who end others: closed connections, signals, launchers' reports, schedulers."""
+
+from __future__ import annotations
+
+_PYTHON = r"^(?:E  )?\s*(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit))(?:: (?P<message>.*))?$"
+
+ROWS: list[tuple[str, str, str]] = [
+    (
+        "peer_closed",
+        "onnection closed by",
+        r"[Cc]onnection closed by (?:remote )?peer \[?(?P<peer>[\w.:%-]+?)\]?(?:[<:](?P<port>\d+)>?)?(?:\s|$)",
+    ),
+    (
+        "peer_closed",
+        "Call to recv",
+        r"Call to recv(?:Msg)? from (?P<peer>[\w.:%\[\]-]+?)<(?P<port>\d+)> failed ?: ?(?P<error>.*)",
+    ),
+    (
+        "peer_closed",
+        "Call to send",
+        r"Call to send(?:Msg)? to (?P<peer>[\w.:%\[\]-]+?)<(?P<port>\d+)> failed ?: ?(?P<error>.*)",
+    ),
+    ("peer_closed", "socketProgress", r"socketProgress\w*: (?P<error>Call to \w+ .*failed.*)"),
+    ("peer_closed", "onnection reset by peer", r"(?P<error>Connection reset by peer)(?: \[?(?P<peer>[\w.:%-]+)\]?)?"),
+    ("peer_closed", "roken pipe", r"(?P<error>Broken pipe)"),
+    ("peer_closed", "failed to recv, got 0 bytes", r"(?P<error>failed to recv, got 0 bytes)"),
+    ("peer_closed", "recvValue failed", r"(?P<error>recvValue failed)"),
+    ("peer_closed", "was likely closed", r"(?P<error>Connection was likely closed)"),
+    ("remote_error", "ncclRemoteError", r"(?P<error>ncclRemoteError)"),
+    ("remote_error", "remote process exited", r"(?P<error>remote process exited or there was a network error)"),
+    ("remote_error", "RAS", r"(?P<error>peer.*(?:dead|unreachable).*RAS.*|RAS.*(?:PEER_DEAD).*)"),
+    ("sent_sigterm", "closing signal SIGTERM", r"Sending process (?P<pid>\d+) closing signal SIGTERM"),
+    ("got_signal", "death signal", r"Received (?P<signal>\d+) death signal"),
+    ("got_signal", "Process got signal", r"got signal: (?P<signal>\d+)"),
+    ("got_signal", "Received signal", r"Received signal:? ?(?P<signal>\d+|SIG\w+)"),
+    (
+        "rank_ended",
+        "failed (exitcode",
+        r"failed \(exitcode: (?P<status>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)",
+    ),
+    (
+        "rank_status",
+        "exitcode",
+        r"exitcode\s*:\s*(?P<status>-?\d+)(?: \((?P<name>SIG\w+)\))?(?:,? ?\(?pid:? ?(?P<pid>\d+))?",
+    ),
+    ("report_rank", "local_rank", r"rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:?\s*(?P<local>\d+)\)"),
+    ("report_host", "host", r"^\s*host\s*:\s*(?P<name>[\w.-]+)\s*$"),
+    (
+        "slurm_cancelled",
+        "CANCELLED",
+        r"\*\*\* (?:STEP|JOB) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT (?P<time>\S+?)(?: DUE TO "
+        r"(?P<reason>[A-Z ]+))?(?: \*\*\*|$)",
+    ),
+    (
+        "task_exit",
+        "srun: error",
+        r"srun: error: (?P<node>\S+): tasks? (?P<tasks>[\d,-]+): "
+        r"(?P<what>Exited with exit code \d+|Killed|Terminated|Aborted|Segmentation fault|Bus error|Out Of Memory)",
+    ),
+    (
+        "mpi_exit",
+        "exited on signal",
+        r"rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<signal>\d+)",
+    ),
+    ("mpi_exit", "ORTE daemon has unexpectedly", r"(?P<error>ORTE daemon has unexpectedly failed)"),
+    ("ray_died", "died unexpectedly", r"(?P<error>actor|worker) died unexpectedly"),
+    ("node_lost", "ODE FAIL", r"(?P<error>NODE FAIL\w*|NODE_FAIL)(?: ON (?P<node>\S+))?"),
+    # Last: what nothing above names.
+    ("python_error", "Err", _PYTHON),
+    ("python_error", "Exception", _PYTHON),
+]

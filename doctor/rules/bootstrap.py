@@ -1,0 +1,237 @@
+"""How ranks find each other: addresses that nobody reaches, interfaces, names, stores, and ranks that never came."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.logs import LogEvent
+from doctor.evidence.nccl_log import NcclProcess
+from doctor.rules import Rule
+from doctor.rules.log_lines import events_of
+from doctor.rules.writers import hosts_of, ranks_of, said, who
+from doctor.text import name_ranks, plural
+from launcher.common.finding import Finding
+
+_PORTS = (
+    "let TCP through on all ports between the nodes, or choose the right network by NCCL_SOCKET_IFNAME and"
+    " GLOO_SOCKET_IFNAME"
+)
+_BRIDGES = ("172.17.", "172.18.", "169.254.", "192.168.122.", "10.88.")
+
+
+def is_loopback(address: str) -> bool:
+    return address.startswith("127.") or address in ("localhost", "::1", "ip6-localhost", "localhost.localdomain")
+
+
+def connections(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Connections of NCCL and gloo that failed, by the address that they went to."""
+    events = evidence.once(events_of)
+    groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
+    for kind in ("connect_failed", "gloo_connect", "gloo_mesh"):
+        for event in events.get(kind, ()):
+            groups[event["address"] or _address_in(event["error"])].append(event)
+    for address, found in sorted(groups.items()):
+        yield _refused(address, found, evidence.of(NcclProcess))
+
+
+def _address_in(text: str) -> str:
+    """The address that gloo quotes inside its message, if any."""
+    parts = text.replace("[", " ").replace("]", " ").replace(":", " ").split()
+    return next((part for part in parts if part.count(".") == 3), "")
+
+
+def _refused(address: str, events: Sequence[LogEvent], processes: Sequence[NcclProcess]) -> Finding:
+    errors = sorted({event["error"] for event in events if event["error"]})
+    owner = next(
+        (one.host for one in processes if address and one.bootstrap and one.bootstrap.endswith(":" + address)), None
+    )
+    code, why, fix = _why_refused(address, " ".join(errors))
+    whose = f" of {owner}" if owner else ""
+    return said(
+        events,
+        code,
+        f"{who(events)} cannot connect to {address or 'a peer'}{whose} ({', '.join(errors) or 'no answer'}): {why}.",
+        fix,
+        0.85,
+        address=address,
+    )
+
+
+def _why_refused(address: str, errors: str) -> tuple[str, str, str]:
+    if is_loopback(address):
+        return (
+            "bootstrap.loopback_master",
+            "that address means every host itself; a host's name resolves to loopback, or the master address is one",
+            (
+                "use an address that all hosts reach; take the host's own name off 127.0.x.x in /etc/hosts; set"
+                " NCCL_SOCKET_IFNAME"
+            ),
+        )
+    if address.startswith(_BRIDGES) or "docker" in address or address.startswith("fe80"):
+        return (
+            "bootstrap.wrong_interface",
+            "that is an address of a bridge or a link-local one, which other hosts do not reach",
+            "choose the network between the hosts: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME (^docker,lo to exclude)",
+        )
+    if "refused" in errors:
+        why = "nobody listens there any more, as when that rank has ended, or a firewall rejects the port"
+        return "bootstrap.unreachable", why, "look at the rank with that address first; " + _PORTS
+    if "route" in errors or "unreachable" in errors:
+        return "bootstrap.unreachable", "no route leads there, or a firewall rejects it", _PORTS
+    return "bootstrap.unreachable", "it does not answer: another network, or a firewall drops it", _PORTS
+
+
+def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
+    events = evidence.once(events_of)
+    for address, found in _by(events.get("no_interface", ()), "address").items():
+        used = sorted({one.bootstrap for one in evidence.of(NcclProcess) if one.bootstrap})
+        have = f" (it uses {', '.join(used[:3])})" if used else ""
+        to = f"the network of {address}" if address else "the interface that was asked for"
+        yield said(
+            found,
+            "bootstrap.wrong_interface",
+            f"{who(found)} has no interface in {to}{have}.",
+            "use host networking in the container, and NCCL_SOCKET_IFNAME / NCCL_COMM_ID of the network between the"
+            " hosts",
+            0.85,
+            address=address,
+        )
+    loops = events.get("loopback_interface", ())
+    hosts = {one.host for one in evidence.of(NcclProcess)} | set(hosts_of(loops))
+    if loops and len(hosts) > 1:
+        yield said(
+            loops,
+            "bootstrap.wrong_interface",
+            f"{who(loops)} talks over loopback, which other hosts do not reach.",
+            "set NCCL_SOCKET_IFNAME to the interface between the hosts",
+            0.85,
+        )
+
+
+def _by(events: Sequence[LogEvent], name: str) -> dict[str, list[LogEvent]]:
+    groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
+    for event in events:
+        groups[event[name]].append(event)
+    return dict(sorted(groups.items()))
+
+
+def stores(evidence: EvidenceSet) -> Iterator[Finding]:
+    """torch's store: an endpoint that cannot be reached. A warning before the master is up is normal."""
+    for address, found in _by(evidence.once(events_of).get("store_unreachable", ()), "address").items():
+        final = [event for event in found if _is_final(event)]
+        port = found[0]["port"]
+        code, why, fix = _why_refused(address, " ".join(event["error"] for event in found))
+        if code == "bootstrap.unreachable":
+            fix = (
+                "check that rank 0 runs and listens there (ss -ltnp), the name resolves alike on all hosts, and "
+                + _PORTS
+            )
+        place = f"{address}:{port}" if port else address or "the store"
+        yield said(
+            found,
+            code,
+            f"{who(found)} cannot reach the store at {place}: {why}.",
+            fix,
+            0.85 if final else 0.4,
+            "error" if final else "warning",
+            address=address,
+        )
+
+
+def _is_final(event: LogEvent) -> bool:
+    text = event.text
+    return event.level == "E" or any(
+        mark in text for mark in ("any network address", "has timed out", "Error", "store has failed", "exceeded")
+    )
+
+
+def absent(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Ranks or nodes that never came to the rendezvous."""
+    events = evidence.once(events_of)
+    for event in events.get("store_wait_clients", ()):
+        short = int(event["wanted"]) - int(event["joined"])
+        yield _never_met(
+            [event],
+            f"only {event['joined']} of {event['wanted']} clients reached the store: {plural(short, 'rank')} or nodes"
+            " never came",
+        )
+    late = [*events.get("rendezvous_timeout", ()), *events.get("rendezvous_state", ())]
+    if late:
+        yield _never_met(
+            late, "the rendezvous timed out: a node did not come, or came with another id, endpoint or node count"
+        )
+    for source, found in _by(_key_waits(events.get("store_key_timeout", ())), "from").items():
+        waited = f"rank {source}" if source else "another rank"
+        yield _never_met(
+            found, f"{waited} did not publish the key that the others wait for ({found[0]['key'] or 'unnamed'})", source
+        )
+
+
+def _key_waits(events: Sequence[LogEvent]) -> list[LogEvent]:
+    """Waits that timed out; a store whose connection broke is a victim of the process that held it."""
+    broken = ("eset", "roken", "closed", "0 bytes")
+    return [event for event in events if not any(mark in event["error"] for mark in broken)]
+
+
+def _never_met(events: Sequence[LogEvent], what: str, rank: str = "") -> Finding:
+    return said(
+        events,
+        "hang.rendezvous",
+        f"The ranks never came together: {who(events)} says that {what}.",
+        "start all nodes with the same endpoint, id and node count; look at the log of the node that did not come",
+        0.8,
+        ranks=(int(rank),) if rank else ranks_of(events),
+        missing=["the logs of the nodes that did not come"],
+    )
+
+
+def barriers(evidence: EvidenceSet) -> Iterator[Finding]:
+    found = evidence.once(events_of).get("monitored_barrier", ())
+    ranks = sorted({int(rank) for event in found for rank in event["ranks"].replace(",", " ").split()})
+    if ranks:
+        yield said(
+            found,
+            "hang.absent_rank",
+            f"{name_ranks(ranks)} did not come to a monitored barrier in time.",
+            "look at the stacks of these ranks (py-spy dump)",
+            0.9,
+            ranks=ranks,
+        )
+    waits = evidence.once(events_of).get("gloo_timeout", ())
+    if waits:
+        yield said(
+            waits,
+            "hang.absent_rank",
+            f"{who(waits)} gave up waiting for a {waits[0]['what']} on gloo: a peer did not come to this call.",
+            "look at the ranks that did not time out: the silent one is the first suspect",
+            0.5,
+            ranks=(),
+            missing=["which rank the peer was: dumps or stacks of all ranks"],
+            waiting=ranks_of(waits),
+        )
+
+
+def truncated(evidence: EvidenceSet) -> Iterator[Finding]:
+    found = evidence.once(events_of).get("message_truncated", ())
+    if found:
+        sizes = f"{found[0]['got']} bytes instead of {found[0]['wanted']}"
+        yield said(
+            found,
+            "nccl.version_mismatch",
+            f"{who(found)} received {sizes} at start-up: the peer speaks another NCCL version, or ranks initialise "
+            "communicators in another order.",
+            "use one NCCL on all nodes; create groups in the same order on all ranks",
+            0.6,
+        )
+
+
+RULES = (
+    Rule(("bootstrap.unreachable", "bootstrap.loopback_master", "bootstrap.wrong_interface"), ("hang",), connections),
+    Rule(("bootstrap.wrong_interface",), ("hang",), interfaces),
+    Rule(("bootstrap.unreachable", "bootstrap.loopback_master", "bootstrap.wrong_interface"), ("hang",), stores),
+    Rule(("hang.rendezvous",), ("hang",), absent),
+    Rule(("hang.absent_rank",), ("hang",), barriers),
+    Rule(("nccl.version_mismatch",), ("hang",), truncated),
+)

@@ -1,0 +1,120 @@
+"""What torch's own checks and analysers report: fingerprints of the DETAIL debug mode, and torchfrtrace's text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.logs import LogEvent
+from doctor.rules import Rule
+from doctor.rules.log_lines import events_of
+from doctor.rules.writers import said
+from doctor.text import name_ranks
+from launcher.common.finding import Finding
+
+_SEQ = re.compile(r"SequenceNumber=(\d+)")
+_OP = re.compile(r"OpType=(\w+)")
+_SHAPE = re.compile(r"TensorShape=(\[[^\]]*\])")
+_DTYPE = re.compile(r"TensorDtypes=(\w+)")
+_BRANCH = "look for a branch, loop length or exception that not all ranks share"
+
+
+def fingerprints(evidence: EvidenceSet) -> Iterator[Finding]:
+    for event in evidence.once(events_of).get("fingerprint", ()):
+        yield _fingerprint(event)
+
+
+def _fingerprint(event: LogEvent) -> Finding:
+    ranks = (int(event["a"]), int(event["b"]))
+    ours, theirs = event["a_what"], event["b_what"].split("Collectives differ")[0]
+    numbers = [int(found[1]) if (found := _SEQ.search(text)) else None for text in (ours, theirs)]
+    ops = [found[1] if (found := _OP.search(text)) else "?" for text in (ours, theirs)]
+    shapes = [found[1] if (found := _SHAPE.search(text)) else None for text in (ours, theirs)]
+    both = f"rank {ranks[0]} is in {ops[0]} number {numbers[0]}, rank {ranks[1]} in {ops[1]} number {numbers[1]}"
+    known: dict[str, Any] = {"ops": ops, "numbers": numbers}
+    if set(ops) == {"BARRIER"}:
+        cause = f"The debug mode reports a mismatch of barriers ({both}): known to be wrong in correct programs."
+        fix = "run without TORCH_DISTRIBUTED_DEBUG=DETAIL; believe it only if the job hangs without it too"
+        return said([event], "benign.debug_mode_false_mismatch", cause, fix, 0.6, "warning", ranks=ranks, **known)
+    if 0 in numbers and numbers[0] != numbers[1]:
+        return _absent(event, ranks[numbers.index(0)], ranks[1 - numbers.index(0)], ops, numbers)
+    if ops[0] == ops[1] and numbers[0] == numbers[1] and shapes[0] != shapes[1]:
+        cause = (
+            f"Sizes differ: rank {ranks[0]} calls {ops[0]} with {shapes[0]}, rank {ranks[1]} with {shapes[1]} (number"
+            f" {numbers[0]})."
+        )
+        fix = "make the sizes equal: uneven last batches, padding, other model parts"
+        return said([event], "hang.shape_mismatch", cause, fix, 0.9, ranks=ranks, **known)
+    return said(
+        [event], "hang.desync", f"Ranks call different collectives: {both}.", _BRANCH, 0.9, ranks=ranks, **known
+    )
+
+
+def _absent(event: LogEvent, gone: int, here: int, ops: Sequence[str], numbers: Sequence[int | None]) -> Finding:
+    """Number 0 beside a real number is no call but what an absent rank looks like."""
+    at = 1 - numbers.index(0)
+    cause = (
+        f"rank {gone} did not make the call that rank {here} made ({ops[at]} number {numbers[at]}): the operation that"
+        f" is shown for rank {gone} with number 0 is no call but what an absent rank looks like."
+    )
+    fix = f"{_BRANCH}; look at the stack of rank {gone}"
+    return said([event], "hang.desync", cause, fix, 0.8, ranks=(gone,), ops=ops, numbers=numbers)
+
+
+def analyser(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Text of torch's flight recorder analyser. The first collective that it complains of counts; its reference rank is
+    arbitrary, so both sides are told."""
+    events = evidence.once(events_of)
+    mismatches = sorted(events.get("analyser_mismatch", ()), key=lambda one: (one.where.rpartition(":")[0], one.line))
+    heads = sorted(events.get("analyser_collective", ()), key=lambda one: one.line)
+    if not mismatches:
+        return
+    head = next((one for one in reversed(heads) if one.line <= mismatches[0].line), None)
+    seq = head["seq"] if head else "?"
+    first = _same_error(mismatches)
+    for kind, found in first.items():
+        yield _analysed(kind, seq, found)
+
+
+def _same_error(mismatches: Sequence[LogEvent]) -> dict[str, list[LogEvent]]:
+    kind = mismatches[0]["error"]
+    return {kind: [one for one in mismatches if one["error"] == kind]}
+
+
+def _culprits(found: Sequence[LogEvent]) -> list[int]:
+    """All ranks that the lines call culprits; a line may name many."""
+    return sorted({int(rank) for one in found for rank in re.findall(r"Culprit rank (\d+)", one.text)})
+
+
+def _analysed(kind: str, seq: str, found: Sequence[LogEvent]) -> Finding:
+    ranks = _culprits(found)
+    first = found[0]
+    values = (
+        f"{first['what']} {first['expected']} on the reference rank, {first['found'] or 'others'} on"
+        f" {name_ranks(ranks)}"
+    )
+    code, what = {
+        "SIZE_OR_SYNTAX_MISMATCH": ("hang.shape_mismatch", "sizes differ"),
+        "COLLECTIVE_TYPE_MISMATCH": ("hang.desync", "operations differ"),
+        "COLLECTIVE_DTYPE_MISMATCH": ("hang.desync", "data types differ"),
+        "COLLECTIVE_STATE_MISMATCH": ("hang.desync", "some ranks have finished it and others have not"),
+    }.get(kind, ("hang.desync", "ranks differ"))
+    return said(
+        found,
+        code,
+        f"In collective number {seq} {what} ({values}). Which side is wrong the analyser does not tell.",
+        f"{_BRANCH}; let the dumps themselves be read: ddoctor hang DIR",
+        0.75 if kind != "COLLECTIVE_STATE_MISMATCH" else 0.5,
+        "error" if kind != "COLLECTIVE_STATE_MISMATCH" else "warning",
+        ranks=tuple(ranks),
+        seq=seq,
+        error=kind,
+    )
+
+
+RULES = (
+    Rule(("hang.desync", "hang.shape_mismatch", "benign.debug_mode_false_mismatch"), ("hang",), fingerprints),
+    Rule(("hang.desync", "hang.shape_mismatch"), ("hang",), analyser),
+)

@@ -1,0 +1,55 @@
+"""Findings of log lines that speak for themselves: the table of meanings applied."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.logs import LogEvent
+from doctor.rules import Rule
+from doctor.rules.meanings import MEANINGS, Meaning
+from doctor.rules.writers import said, sentence, who
+from launcher.common.finding import Finding
+
+
+class Words(dict[str, str]):
+    """Fields for a template: what a line does not tell is left out."""
+
+    def __missing__(self, name: str) -> str:
+        field = name.removesuffix("_words")
+        if field != name and self.get(field):
+            joint = {"port": " ", "size": " (asked for ", "path": " ", "node": ": "}[field]
+            return f"{joint}{self[field]}" + (")" if "(" in joint else "")
+        return {"peer": "the peer", "address": "of the peer", "device": "adapter"}.get(name, "")
+
+
+def events_of(evidence: EvidenceSet) -> Mapping[str, Sequence[LogEvent]]:
+    """Kind → events. Use as `evidence.once(events_of)`."""
+    found: defaultdict[str, list[LogEvent]] = defaultdict(list)
+    for event in evidence.of(LogEvent):
+        found[event.kind].append(event)
+    return dict(found)
+
+
+def explained(meaning: Meaning, events: Sequence[LogEvent]) -> Finding:
+    words = Words({"who": who(events)} | dict(events[0].fields))
+    cause = " ".join(meaning.cause.format_map(words).split())
+    fields: dict[str, Any] = {name: value for name, value in events[0].fields.items() if name in meaning.by}
+    return said(events, meaning.code, sentence(cause), meaning.fix, meaning.confidence, meaning.severity, **fields)
+
+
+def find(evidence: EvidenceSet) -> Iterator[Finding]:
+    for kind, events in evidence.once(events_of).items():
+        meaning = MEANINGS.get(kind)
+        if meaning is None:
+            continue
+        groups: defaultdict[tuple[str, ...], list[LogEvent]] = defaultdict(list)
+        for event in events:
+            groups[tuple(event[name] for name in meaning.by)].append(event)
+        for group in groups.values():
+            yield explained(meaning, group)
+
+
+RULES = (Rule(sorted({meaning.code for meaning in MEANINGS.values()}), ("hang",), find),)

@@ -1,0 +1,387 @@
+"""torch's watchdog lines as a table (group, number) × rank: who waits where, who is behind, who called another op."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.logs import LogEvent
+from doctor.evidence.rank_table import RankTable
+from doctor.evidence.ras import RasReport
+from doctor.evidence.watchdog import DesyncLine, DesyncState, GroupProgress, WorkTimeout
+from doctor.rules import Rule
+from doctor.rules.log_lines import events_of
+from doctor.text import name_ranks
+from launcher.common.finding import Evidence, Finding, unknown
+
+# Operations whose sizes may differ between ranks.
+UNEVEN = frozenset(
+    (
+        "ALLTOALL",
+        "ALLTOALL_BASE",
+        "GATHER",
+        "SCATTER",
+        "SEND",
+        "RECV",
+        "BROADCAST",
+        "_BROADCAST_OOP",
+        "COALESCED",
+        "UNKNOWN",
+    )
+)
+FROZEN = 1.5  # a wait this much longer than its timeout: the process itself did not run
+ACTIVITIES: Mapping[str, str] = {
+    "activity_checkpoint": "checkpoint",
+    "activity_compile": "compile",
+    "activity_evaluation": "rank0_only",
+    "activity_data": "dataloader",
+}
+FIX_BRANCH = (
+    "look for a branch, loop length or exception that not all ranks share (logging, evaluation, saving on one rank)"
+)
+NEXT_TIME = "flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+
+
+@dataclass
+class Waits:
+    """One group's part of the table."""
+
+    group: str
+    timeouts: dict[int, WorkTimeout] = field(default_factory=dict)  # rank → where it gave up
+    progress: dict[int, GroupProgress] = field(default_factory=dict)  # rank → how far it had come
+
+    @property
+    def title(self) -> str:
+        return f"group {self.group}" if self.group else "one group"
+
+    @property
+    def quotes(self) -> tuple[Evidence, ...]:
+        found = [self.timeouts[rank] for rank in sorted(self.timeouts)][:4]
+        return tuple(Evidence("watchdog", one.where, one.text) for one in found)
+
+    @property
+    def time(self) -> float | None:
+        return min((one.time for one in self.timeouts.values() if one.time is not None), default=None)
+
+    def numbers(self) -> dict[int, list[int]]:
+        """sequence number → the ranks that gave up there."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for rank, one in sorted(self.timeouts.items()):
+            found[one.seq].append(rank)
+        return dict(sorted(found.items()))
+
+
+def table(evidence: EvidenceSet) -> Sequence[Waits]:
+    """All groups of which a rank gave up, or told how far it had come. Use as `evidence.once(table)`."""
+    groups: dict[str, Waits] = {}
+    progress = evidence.of(GroupProgress)
+    for one in evidence.of(WorkTimeout):
+        rank = -1 if one.rank is None else one.rank
+        waits = groups.setdefault(_group(one, progress), Waits(_group(one, progress)))
+        old = waits.timeouts.get(rank)
+        if old is None or one.seq < old.seq:
+            waits.timeouts[rank] = one
+    for told in progress:
+        if told.rank is not None:
+            groups.setdefault(told.group, Waits(told.group)).progress[told.rank] = told
+    return [groups[name] for name in sorted(groups)]
+
+
+def _group(timeout: WorkTimeout, progress: Sequence[GroupProgress]) -> str:
+    """The group of a wait. Where its line names none, another line of the same rank about the same number does."""
+    if timeout.group:
+        return timeout.group
+    same = {one.group for one in progress if one.rank == timeout.rank and one.failed_at == timeout.seq and one.group}
+    return next(iter(same)) if len(same) == 1 else ""
+
+
+def find(evidence: EvidenceSet) -> Iterator[Finding]:
+    desync = list(_report(evidence))
+    if desync:
+        yield from desync
+        return
+    if evidence.has(RankTable):
+        return  # dumps tell the same and more
+    found = [finding for waits in evidence.once(table) if waits.timeouts for finding in _judge(waits, evidence)]
+    yield from found
+
+
+def _judge(waits: Waits, evidence: EvidenceSet) -> Iterator[Finding]:
+    numbers = waits.numbers()
+    behind = {rank: one for rank, one in waits.progress.items() if one.enqueued < min(numbers)}
+    if frozen := _frozen(waits):
+        yield frozen
+    elif behind:
+        yield _absent(waits, behind)
+    elif len(numbers) > 1:
+        yield _apart(waits, numbers)
+    else:
+        yield from _same_number(waits, evidence)
+
+
+def _frozen(waits: Waits) -> Finding | None:
+    ratios = [one.ran_ms / one.timeout_ms for one in waits.timeouts.values() if one.ran_ms and one.timeout_ms]
+    if not ratios or min(ratios) < FROZEN:
+        return None
+    longest = max(one.ran_ms or 0 for one in waits.timeouts.values())
+    return Finding(
+        "benign.host_frozen",
+        "info",
+        f"The waits of {name_ranks(waits.timeouts)} ran {longest / 1000:,.0f} s, far over their timeout: the hosts or"
+        " processes themselves stood still (suspended, frozen, debugger), so the timeout says nothing about the job.",
+        "look for suspension, live migration or a stopped process at that time",
+        0.75,
+        tuple(waits.timeouts),
+        evidence=waits.quotes,
+    )
+
+
+def _absent(waits: Waits, behind: Mapping[int, GroupProgress]) -> Finding:
+    first = min(waits.timeouts.values(), key=lambda one: one.seq)
+    state = "; ".join(f"rank {rank} had enqueued only up to {one.enqueued}" for rank, one in sorted(behind.items())[:4])
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{name_ranks(behind)} did not come to {first.op} number {first.seq} of {waits.title}, where "
+        f"{name_ranks(waits.timeouts)} gave up waiting: {state}.",
+        "look at the stack of the absent rank (py-spy dump) and its last log lines",
+        0.85,
+        tuple(sorted(behind)),
+        detail=_detail(waits, first),
+        evidence=waits.quotes,
+    )
+
+
+def _apart(waits: Waits, numbers: Mapping[int, Sequence[int]]) -> Finding:
+    """Ranks gave up at different numbers of one group: some made calls that others did not."""
+    sizes = sorted(numbers, key=lambda seq: (len(numbers[seq]), seq))
+    usual = sizes[-1]
+    odd = sorted(rank for seq, ranks in numbers.items() if seq != usual for rank in ranks)
+    if len(numbers) == 2 and len({len(ranks) for ranks in numbers.values()}) == 1:
+        odd = sorted(waits.timeouts)
+    where = "; ".join(
+        f"{name_ranks(ranks)} in {waits.timeouts[ranks[0]].op} number {seq}" for seq, ranks in list(numbers.items())[:6]
+    )
+    sure = 0.85 if waits.group else 0.75
+    return Finding(
+        "hang.desync",
+        "error",
+        f"Ranks wait at different numbers of {waits.title}: {where}. Some made calls that others did not.",
+        FIX_BRANCH,
+        sure,
+        tuple(odd),
+        detail=_detail(waits, min(waits.timeouts.values(), key=lambda one: one.seq)),
+        evidence=waits.quotes,
+    )
+
+
+def _same_number(waits: Waits, evidence: EvidenceSet) -> Iterator[Finding]:
+    first = waits.timeouts[min(waits.timeouts)]
+    ops = {rank: one.op for rank, one in waits.timeouts.items()}
+    sizes = {rank: (one.numel_in, one.numel_out) for rank, one in waits.timeouts.items()}
+    if len(set(ops.values())) > 1:
+        yield _differ("hang.desync", waits, "call different operations", ops)
+    elif len(set(sizes.values())) > 1 and first.op not in UNEVEN:
+        words = {rank: f"{first.op} of {size[0]} elements" for rank, size in sizes.items()}
+        yield _differ("hang.shape_mismatch", waits, "call it with different sizes", words)
+    else:
+        yield _all_alike(waits, first, evidence)
+
+
+def _differ(code: str, waits: Waits, what: str, words: Mapping[int, str]) -> Finding:
+    by_word: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, word in sorted(words.items()):
+        by_word[word].append(rank)
+    usual = max(by_word, key=lambda word: (len(by_word[word]), word))
+    odd = sorted(rank for word, ranks in by_word.items() if word != usual for rank in ranks)
+    listed = "; ".join(f"{name_ranks(ranks)}: {word}" for word, ranks in by_word.items())
+    first = waits.timeouts[min(waits.timeouts)]
+    return Finding(
+        code,
+        "error",
+        f"At number {first.seq} of {waits.title} ranks {what}: {listed}.",
+        FIX_BRANCH,
+        0.85,
+        tuple(odd),
+        detail=_detail(waits, first),
+        evidence=waits.quotes,
+    )
+
+
+def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Finding:
+    """Everybody who spoke waited in the same call. Who is missing, and what was the missing rank doing?"""
+    seen = name_ranks([rank for rank in waits.timeouts if rank >= 0]) if -1 not in waits.timeouts else "a rank"
+    call = f"{first.op} number {first.seq} of {waits.title}"
+    doing = _activity(first, evidence)
+    if doing:
+        return _busy(waits, first, doing, seen, call)
+    healthy = [
+        one for one in evidence.of(RasReport) if one.groups and all(group.errors == "OK" for group in one.groups)
+    ]
+    ranks = set(waits.timeouts)
+    whole = (
+        len(ranks) > 1
+        and ranks == set(range(max(ranks) + 1))
+        and all(one.seq == first.seq for one in waits.timeouts.values())
+    )
+    silent = sorted(set(range(max(ranks) + 1)) - ranks) if len(ranks) > 1 else []
+    if healthy or (whole and len(ranks) >= 4):
+        why = "RAS says that all ranks have launched it" if healthy else "every rank that gave up was in it"
+        return Finding(
+            "hang.stalled_collective",
+            "error",
+            f"{seen} gave up on {call} and {why}: it was entered and does not finish. Look at network, device and "
+            "transport, not at the program.",
+            "kernel logs (Xid), NCCL_DEBUG=INFO, port counters; nccl-tests on these nodes",
+            0.75,
+            tuple(sorted(ranks)),
+            detail=_detail(waits, first),
+            evidence=waits.quotes,
+        )
+    suspects = (
+        f" Silent so far: {name_ranks(silent)}; they are the first suspects." if silent and len(silent) <= 64 else ""
+    )
+    return unknown(
+        f"{seen} gave up waiting in {call}; the lines do not tell which rank did not come or whether all"
+        f" did.{suspects}",
+        [f"the watchdog lines of the other ranks, or {NEXT_TIME}"],
+        waits.quotes,
+    )
+
+
+def _activity(first: WorkTimeout, evidence: EvidenceSet) -> LogEvent | None:
+    """What a rank said it was doing when this wait began: the last such line before it."""
+    if first.time is None or not first.ran_ms:
+        return None
+    began = first.time - first.ran_ms / 1000
+    near = [
+        event
+        for kind in ACTIVITIES
+        for event in evidence.once(events_of).get(kind, ())
+        if event.time is not None
+        and began - 300 <= event.time <= first.time
+        and event.time - began <= 0.2 * first.ran_ms / 1000
+    ]
+    return max(near, key=lambda event: event.time or 0.0, default=None)
+
+
+def _busy(waits: Waits, first: WorkTimeout, doing: LogEvent, seen: str, call: str) -> Finding:
+    sub_cause = ACTIVITIES[doing.kind]
+    rank = doing.origin.rank
+    whose = f"rank {rank}" if rank is not None else "one rank (most often rank 0)"
+    word = {
+        "checkpoint": "saving a checkpoint",
+        "compile": "compiling",
+        "rank0_only": "evaluating",
+        "dataloader": "fetching data",
+    }
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{seen} waited the whole timeout in {call}. When the wait began {whose} was {word[sub_cause]} "
+        f"({doing['what'] or doing.text}) and did not come back in time.",
+        "look at the storage or work of that rank; save asynchronously or raise the timeout of the group if it is only"
+        " slow",
+        0.7,
+        (rank,) if rank is not None else (),
+        detail=dict(_detail(waits, first)) | {"sub_cause": sub_cause},
+        evidence=(Evidence("log", doing.where, doing.text), *waits.quotes),
+    )
+
+
+def _detail(waits: Waits, first: WorkTimeout) -> dict[str, object]:
+    known: dict[str, object] = {
+        "group": waits.group,
+        "seq": first.seq,
+        "op": first.op,
+        "waiting": sorted(waits.timeouts),
+    }
+    return known | ({"time": waits.time} if waits.time is not None else {})
+
+
+def _report(evidence: EvidenceSet) -> Iterator[Finding]:
+    """torch's own desync report: who lags, and what the others have started. Its numbers are not the watchdog's."""
+    lines = evidence.of(DesyncLine)
+    states = {(one.seq, one.state, tuple(one.ranks), one.op) for one in evidence.of(DesyncState)}
+    lagging = sorted({one.rank for one in lines if one.finished is not None})
+    said: list[DesyncLine | DesyncState] = [*lines, *evidence.of(DesyncState)]
+    quotes = tuple(Evidence("watchdog", one.where, one.text) for one in said[:8])
+    started = {(seq, op): ranks for seq, state, ranks, op in states if state == "started"}
+    snapshot = "; ".join(f"{name_ranks(ranks)} started {op} #{seq}" for (seq, op), ranks in sorted(started.items())[:6])
+    if lagging:
+        first = min((one for one in lines if one.finished is not None), key=lambda one: one.finished or 0)
+        yield Finding(
+            "hang.absent_rank",
+            "error",
+            f"{name_ranks(lagging)} finished collective #{first.finished} and did not join #{first.missing}"
+            + (f", while {snapshot}." if snapshot else "."),
+            "look at the stack of the lagging rank (py-spy dump) and its last log lines",
+            0.85,
+            tuple(lagging),
+            detail={"finished": first.finished, "missing": first.missing},
+            evidence=quotes,
+        )
+    elif len(started) > 1:
+        yield Finding(
+            "hang.desync",
+            "error",
+            f"Ranks are in different collectives: {snapshot}.",
+            FIX_BRANCH,
+            0.8,
+            detail={"states": sorted(map(str, states))},
+            evidence=quotes,
+        )
+    elif lines:
+        joined = sorted({one.rank for one in lines})
+        yield Finding(
+            "hang.stalled_collective",
+            "error",
+            f"{name_ranks(joined)} joined collective #{lines[0].missing} and did not finish it"
+            + (f" ({snapshot})." if snapshot else "."),
+            "look at network and device of these ranks",
+            0.6,
+            tuple(joined),
+            detail={"seq": lines[0].missing},
+            evidence=quotes,
+        )
+
+
+def blocked(evidence: EvidenceSet) -> Iterator[Finding]:
+    """The watchdog thread itself does not move."""
+    found = evidence.once(events_of).get("heartbeat_stuck", ())
+    if not found:
+        return
+    ranks = tuple(sorted({event.origin.rank for event in found if event.origin.rank is not None}))
+    seconds = max((int(event["seconds"]) for event in found if event["seconds"]), default=None)
+    works = max((int(event["works"]) for event in found if event["works"]), default=None)
+    facts = [
+        f"no heartbeat for {seconds} s" if seconds else "",
+        f"{works} works in its list" if works is not None else "",
+    ]
+    listed = ", ".join(fact for fact in facts if fact)
+    when = [event.time for event in found if event.time is not None]
+    yield Finding(
+        "hang.watchdog_blocked",
+        "error",
+        f"The watchdog thread of {name_ranks(ranks) if ranks else 'a rank'} is stuck"
+        f" itself{' (' + listed + ')' if listed else ''}: a CUDA or NCCL call in it does not return, or another thread"
+        " holds the GIL inside one. It says nothing about which collective hangs.",
+        "native stacks of that process (py-spy dump --native, gdb): look at the watchdog thread and the GIL's owner; at"
+        " the end of a job destroy the process group on all ranks together",
+        0.8,
+        ranks,
+        detail={"seconds": seconds, "works": works} | ({"time": min(when)} if when else {}),
+        evidence=tuple(Evidence("watchdog", event.where, event.text) for event in found[:4]),
+    )
+
+
+RULES = (
+    Rule(
+        ("hang.absent_rank", "hang.desync", "hang.shape_mismatch", "hang.stalled_collective", "benign.host_frozen"),
+        ("hang",),
+        find,
+    ),
+    Rule(("hang.watchdog_blocked",), ("hang",), blocked),
+)

@@ -1,0 +1,77 @@
+"""Writers of log lines in words, and the parts of a finding that follow from events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from doctor.evidence.logs import LogEvent
+from doctor.text import fold_hosts, name_ranks
+from launcher.common.finding import Evidence, Finding, Severity
+
+SHOWN = 4  # quoted lines of one finding
+
+
+def ranks_of(events: Iterable[LogEvent]) -> tuple[int, ...]:
+    return tuple(sorted({event.origin.rank for event in events if event.origin.rank is not None}))
+
+
+def hosts_of(events: Iterable[LogEvent]) -> tuple[str, ...]:
+    return tuple(sorted({event.origin.host for event in events if event.origin.host}))
+
+
+def sentence(text: str) -> str:
+    """Text with a capital first letter; the name of a rank stays as it is looked for."""
+    return text if text.startswith("rank") else text[:1].upper() + text[1:]
+
+
+def who(events: Collection[LogEvent]) -> str:
+    """`rank 3 on node2`, `ranks 0, 1`, `node[1-4]`, `device [1]`, or `a process`."""
+    ranks, hosts = ranks_of(events), hosts_of(events)
+    place = f" on {fold_hosts(hosts)}" if hosts else ""
+    if ranks:
+        return name_ranks(ranks) + place
+    if hosts:
+        return fold_hosts(hosts)
+    devices = sorted({event.origin.device for event in events if event.origin.device is not None})
+    return "the process with device " + ", ".join(f"[{index}]" for index in devices) if devices else "a process"
+
+
+def quotes(events: Iterable[LogEvent]) -> tuple[Evidence, ...]:
+    """The first lines of each writer, as evidence."""
+    return tuple(Evidence("log", event.where, event.text) for event in list(events)[:SHOWN])
+
+
+def first_time(events: Iterable[LogEvent]) -> float | None:
+    return min((event.time for event in events if event.time is not None), default=None)
+
+
+def said(
+    events: Sequence[LogEvent],
+    code: str,
+    cause: str,
+    fix: str,
+    confidence: float,
+    severity: Severity = "error",
+    *,
+    ranks: Sequence[int] | None = None,
+    hosts: Sequence[str] | None = None,
+    missing: Sequence[str] = (),
+    **detail: Any,
+) -> Finding:
+    """A finding that log lines tell. Its ranks and hosts are the writers unless others are given (writers are often
+    victims); the first lines are its evidence."""
+    when = first_time(events)
+    known: dict[str, Any] = {"lines": sum(event.count for event in events)}
+    return Finding(
+        code,
+        severity,
+        sentence(cause),
+        fix,
+        confidence,
+        ranks_of(events) if ranks is None else tuple(ranks),
+        hosts_of(events) if hosts is None else tuple(hosts),
+        detail=known | ({"time": when} if when is not None else {}) | detail,
+        evidence=quotes(events),
+        missing=tuple(missing),
+    )
