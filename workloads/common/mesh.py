@@ -143,7 +143,7 @@ class Mesh:
 
     @cached_property
     def tokens(self) -> dist.ProcessGroup | None:
-        """The ranks with other tokens for the same parameters: dp_replicate × dp_shard × cp; None without such an axis."""
+        """The ranks with other tokens for the same parameters: dp_replicate × dp_shard × cp. None without these axes."""
         axes = tuple(axis for axis in (*DATA_AXES, "cp") if axis in self.axes)
         if len(axes) > 1:
             return self.dense[axes]._flatten("tokens").get_group()

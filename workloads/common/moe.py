@@ -77,7 +77,7 @@ class Router(nn.Module):
         weights = weights / weights.sum(-1, keepdim=True)
         load = torch.bincount(experts.flatten(), minlength=len(self.load)).to(self.load.dtype)
         kept = self._within_capacity(experts.view(*x.shape[:2], self.top_k)).reshape(experts.shape)
-        if self.training:
+        if self.training and not _recomputing():
             self.load += load
             self.dropped += (~kept).sum()
         if self.routing.balance == "auxiliary":
@@ -100,6 +100,11 @@ class Router(nn.Module):
         place = F.one_hot(queue, len(self.load)).cumsum(1).gather(2, queue.unsqueeze(-1)).squeeze(-1)
         kept = place <= self.routing.limit(experts.shape[1], self.top_k, len(self.load))
         return kept.view(experts.shape[0], self.top_k, -1).transpose(1, 2)
+
+
+def _recomputing() -> bool:
+    """Whether this forward runs a second time, inside a backward, for activation checkpointing."""
+    return torch._C._current_graph_task_id() != -1
 
 
 class _AttachLoss(torch.autograd.Function):
