@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
 
@@ -16,7 +16,8 @@ import torch
 from torch import distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from workloads.common import checkpoint, gradients, mesh, metrics, seeds
+from workloads.common import accounting, checkpoint, gradients, mesh, metrics, seeds
+from workloads.common.counting import CollectiveCounter
 from workloads.common.data import TrainingData, load_tokens
 from workloads.common.mesh import Mesh, World, parse_mesh
 from workloads.common.model import build_on_meta
@@ -78,6 +79,7 @@ class Training:
         directory = options.checkpoint_dir or os.environ.get("DLAUNCH_CHECKPOINT_DIR", "")
         self.checkpoints = checkpoint.Checkpoints(directory, options.checkpoint_keep, options.checkpoint_async)
         self.losses: list[float] = []
+        self._counter = CollectiveCounter()
 
     def run(self) -> list[float]:
         options = self.job.options
@@ -107,21 +109,32 @@ class Training:
         batch = self.strategy.local_batch(next(batches).to(job.world.device), job)  # type: ignore[attr-defined]
         data_s = time.perf_counter() - began
         seeds.seed_step(job.options.seed, step, job.mesh.data_index, job.mesh.index("pp"))
-        loss = self.strategy.forward_backward(self.parts, batch, job)
-        totals = self._agree(loss)
+        with self._counting(step) as counted:
+            loss = self.strategy.forward_backward(self.parts, batch, job)
+            pieces = gradients.settle(parameter for part in self.parts for parameter in part.parameters())
+        totals = self._agree(loss, pieces)
+        with self._counting(step) as counted:
+            for optimizer in self.optimizers:
+                optimizer.step()
+        if counted:
+            kept = accounting.kept_bytes(self.parts, self.optimizers)
+            case = accounting.case_of(job, self.strategy.rows(job))
+            self._say("\n".join(accounting.report(counted, kept, case)))
         for optimizer in self.optimizers:
-            optimizer.step()
             optimizer.zero_grad()
         self._report(step, totals, time.perf_counter() - began, data_s, progress)
         return totals.stop
 
-    def _agree(self, loss: torch.Tensor | None) -> Totals:
+    def _counting(self, step: int) -> AbstractContextManager[CollectiveCounter | None]:
+        """Counts collectives in the last step, if asked."""
+        return self._counter if self.job.options.count and step + 1 == self.job.options.steps else nullcontext()
+
+    def _agree(self, loss: torch.Tensor | None, pieces: list[torch.Tensor]) -> Totals:
         """Sum loss, squared gradient norm and the wish to stop over all ranks in one all-reduce; check and clip.
 
         Raises FloatingPointError before the optimizer can spoil the parameters.
         """
         device, holders = self.job.world.device, self.job.holders
-        pieces = gradients.settle(parameter for part in self.parts for parameter in part.parameters())
         sums = torch.zeros(3, dtype=torch.float64, device=device)
         sums[0] = 0.0 if loss is None else loss.double() / holders
         sums[1] = gradients.square_share(pieces, holders)

@@ -50,6 +50,7 @@ class Options:
     checkpoint_async: bool = flag(False, "write checkpoints in the background")
     timeout: float = flag(300.0, "seconds until a collective is given up")
     first_timeout: float = flag(1800.0, "the same during the first step, which compiles and connects")
+    count: bool = flag(False, "at the end print the last step's collectives and bytes as counted, beside the table")
     fault: str = flag("", "drill: KIND[:key=value,…]", metavar="KIND[:key=value,…]")
 
     def model(self) -> ModelConfig:

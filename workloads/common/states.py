@@ -214,7 +214,7 @@ PROFILES = {
 
 WORKLOADS: dict[str, tuple[str, ...]] = {
     "ddp": ("ddp",),
-    "zero": ("zero1",),  # with --stage 2 and 3: zero2, zero3
+    "zero": ("zero2",),  # with --stage 1 and 3: zero1, zero3
     "fsdp": ("zero3",),
     "hsdp": ("hsdp", "zero3"),
     "tp": ("tp_sequence", "zero3"),

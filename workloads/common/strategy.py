@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from workloads.common.model import Block, Transformer, loss_of
 from workloads.common.options import Options
 from workloads.common.states import WORKLOADS
 from workloads.common.weights import Source, seeded
+
+ADAMW: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Strategy:
         return seeded(job.options.seed, job.config.layers)
 
     def optimizer(self, part: nn.Module, job: Job) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(part.parameters(), lr=job.options.lr, betas=(0.9, 0.95), weight_decay=0.1)
+        return torch.optim.AdamW(part.parameters(), lr=job.options.lr, **ADAMW)
 
     def local_batch(self, batch: Batch, job: Job) -> Batch:
         """This rank's part of its data rank's batch, with positions where the sequence is cut."""
