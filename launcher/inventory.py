@@ -229,7 +229,7 @@ def parse_inventory(text: str, where: str) -> Inventory:
     try:
         return Inventory.model_validate(content)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key explains more
+        first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")  # a misspelt key tells more
         raise _input_error(first, root, where) from error
 
 

@@ -15,6 +15,7 @@ from launcher.agent.shim import rank_environment
 from launcher.secrets import MASK, is_secret
 from launcher.spec import JobSpec
 
+SHIM = "launcher/agent/shim.py"
 Origin = Literal["default", "inventory", "command line", "forwarded", "placement", "job"]
 
 LEFTOVERS = {
@@ -129,7 +130,7 @@ def torchrun_argv(job: str, spec: JobSpec, node: NodePlan, rendezvous: Rendezvou
         "--log-dir": f"{node.directory}/nodes/{node.node_rank}/torchrun-{attempt}",
     }
     flags = [part for name, value in options.items() for part in (name, str(value))]
-    shim = f"{node.bundle}/launcher/agent/shim.py"
+    shim = f"{node.bundle}/{SHIM}"
     return (node.python, "-m", "torch.distributed.run", *flags, shim, node.python, "-u", spec.script, *spec.args)
 
 
@@ -194,7 +195,8 @@ def rank_variables(launch: NodeLaunch, rank: int) -> dict[str, str]:
     """What the shim adds for one rank."""
     env = launch.env
     directory = f"{env['DLAUNCH_DIR']}/ranks/{rank}/attempt-{env['DLAUNCH_ATTEMPT']}"
-    return rank_environment(directory, env)
+    shim = next(word for word in launch.argv if word.endswith(SHIM))
+    return rank_environment(directory, env, shim)
 
 
 def leftovers(environment: Mapping[str, str]) -> list[str]:

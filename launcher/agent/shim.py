@@ -15,14 +15,14 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_PTRACER = 0x59616D61
-STARTUP = Path(__file__).parent / "startup"  # its sitecustomize lets the doctor ask for dumps
 NCCL_LOG_SUBSYSTEMS = "INIT,NET,GRAPH,ENV"
 
 
-def rank_environment(rank_directory: str, environ: Mapping[str, str]) -> dict[str, str]:
+def rank_environment(rank_directory: str, environ: Mapping[str, str], shim: str = __file__) -> dict[str, str]:
     """The variables that differ between ranks, and those of the recorder and NCCL where `environ` sets them not.
 
     Files of the rank lie in `rank_directory` (JobPaths.rank). Both the old and the new names of a variable are set.
+    The sitecustomize beside `shim`, the path of this file on the rank's host, lets the doctor ask for dumps.
     """
     dump = f"{rank_directory}/fr."
     wanted = {
@@ -37,7 +37,7 @@ def rank_environment(rank_directory: str, environ: Mapping[str, str]) -> dict[st
         "NCCL_DEBUG_SUBSYS": NCCL_LOG_SUBSYSTEMS,
         "NCCL_DEBUG_FILE": f"{rank_directory}/nccl.log",
     }
-    search_path = os.pathsep.join(filter(None, (str(STARTUP), environ.get("PYTHONPATH"))))
+    search_path = os.pathsep.join(filter(None, (f"{Path(shim).parent}/startup", environ.get("PYTHONPATH"))))
     ours = {
         "DLAUNCH_RANK_DIR": rank_directory,
         "DLAUNCH_PROGRESS": f"{rank_directory}/progress.jsonl",
@@ -52,6 +52,12 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def prepare_launcher() -> None:
+    """For torchrun: it ends with its agent, and a warning that Slurm sends to all processes does not end it."""
+    die_with_parent()
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
 
 
 def allow_tracer(pid: int) -> None:
@@ -81,11 +87,11 @@ def redirect(directory: Path) -> None:
 def main(command: list[str]) -> None:
     """Prepare this rank and exec `command`. Reads torchrun's variables and the DLAUNCH_* that the agent set."""
     die_with_parent()
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)
     allow_tracer(int(os.environ["DLAUNCH_AGENT_PID"]))
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     attempt = os.environ["DLAUNCH_ATTEMPT"]
     directory = Path(os.environ["DLAUNCH_DIR"]) / "ranks" / str(rank) / f"attempt-{attempt}"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     redirect(directory)
     os.environ.update(rank_environment(str(directory), os.environ))
     bind_cpus(local_rank, os.environ.get("DLAUNCH_CPUS", ""))

@@ -12,6 +12,13 @@ def home() -> Path:
     return Path(os.environ.get("DLAUNCH_HOME") or Path.home() / ".local" / "state" / "dlaunch")
 
 
+def make_private(folder: Path) -> None:
+    """Make `folder` and its missing parents, all 0700 (`Path.mkdir` gives parents the default mode)."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 def jobs_root() -> Path:
     return home() / "jobs"
 

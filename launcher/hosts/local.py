@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from launcher.common.paths import make_private
 from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Completed, HostError
 from launcher.hosts.scripts import spawn_script
 
@@ -62,7 +63,7 @@ class LocalHost:
         target = Path(path)
         draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         try:
-            _make_private(target.parent)
+            make_private(target.parent)
             with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 file.write(data)
             draft.chmod(mode)
@@ -110,10 +111,3 @@ def _killed_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _shell_status(returncode: int) -> int:
     """A death by signal n as the shell says it: 128 + n."""
     return returncode if returncode >= 0 else 128 - returncode
-
-
-def _make_private(folder: Path) -> None:
-    """Make `folder` and its missing parents, all 0700 (`Path.mkdir` gives parents the default mode)."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)

@@ -12,7 +12,7 @@ from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Host
 def call(
     host: Host, python: str, bundle: str, command: str, timeout: float = DEFAULT_TIMEOUT_S, **arguments: Any
 ) -> Any:
-    """Run a command of the node side; returns its JSON answer. Raises HostError, or CannotActError with its last words."""
+    """Run a command of the node side; returns its JSON answer. Raises HostError, or CannotActError with its words."""
     done = host.run([python, bundle, command], input=json.dumps(arguments).encode(), timeout=timeout)
     if done.status:
         words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]

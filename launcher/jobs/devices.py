@@ -8,6 +8,7 @@ from pathlib import Path
 
 from launcher.errors import InputError
 from launcher.placement import Placement, place
+from launcher.placement.binding import bind, parse_cpus
 from launcher.render import NodePlan
 from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import HostTopology
@@ -38,7 +39,11 @@ def assign_on_one_machine(spec: JobSpec, nodes: Sequence[NodePlan], topology: Ho
     placement = place(spec.mesh, [topology], spec.world_size, axes_free=reads_mesh(spec))
     devices = placement.nodes[0].devices
     size = spec.nproc_per_node
-    placed = [replace(node, devices=devices[i * size : (i + 1) * size]) for i, node in enumerate(nodes)]
+    cpus = cpu_sets(topology, placement.nodes[0].indexes)
+    placed = [
+        replace(node, devices=devices[i * size : (i + 1) * size], cpu_sets=cpus[i * size : (i + 1) * size])
+        for i, node in enumerate(nodes)
+    ]
     return Assignment(placed, placement.mesh, [placement.report.verdict], placement)
 
 
@@ -59,10 +64,20 @@ def assign_on_hosts(spec: JobSpec, nodes: Sequence[NodePlan], topologies: Mappin
     )
     plans = {node.host: node for node in nodes}
     placed = [
-        replace(plans[node.host], node_rank=node_rank, devices=node.devices)
+        replace(
+            plans[node.host],
+            node_rank=node_rank,
+            devices=node.devices,
+            cpu_sets=cpu_sets(topologies[node.host], node.indexes),
+        )
         for node_rank, node in enumerate(placement.nodes)
     ]
     return Assignment(placed, placement.mesh, [placement.report.verdict], placement)
+
+
+def cpu_sets(topology: HostTopology, indexes: Sequence[int]) -> list[list[int]]:
+    """The CPUs near each of these devices, in their order; an empty list where the hardware does not tell."""
+    return [parse_cpus(binding.cpus or "") for binding in bind(topology, indexes, len(indexes))]
 
 
 def reads_mesh(spec: JobSpec) -> bool:

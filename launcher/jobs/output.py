@@ -136,6 +136,7 @@ def labelled(
     lines_by_rank: Mapping[int, Sequence[str]], records: Mapping[int, RankRecord], pattern: re.Pattern[str] | None
 ) -> Iterable[str]:
     """The lines to print, each behind its label; those that `pattern` does not find are left out."""
+    if pattern is not None:
+        lines_by_rank = {rank: list(filter(pattern.search, lines)) for rank, lines in lines_by_rank.items()}
     for ranks, line in folded(lines_by_rank):
-        if pattern is None or pattern.search(line):
-            yield f"{label(ranks, records)} | {line}"
+        yield f"{label(ranks, records)} | {line}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from launcher.common.paths import make_private
 from launcher.errors import InputError
 from launcher.render import NodePlan, Settings
 from launcher.spec import format_coordinate
@@ -102,7 +103,7 @@ class JobRecord:
 
 def write_record(path: Path, record: JobRecord) -> None:
     """Write by atomic rename: a reader sees the old document or the new one, never half of one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(record.to_json(), default=str))
     draft.chmod(0o600)
