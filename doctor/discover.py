@@ -68,9 +68,14 @@ def _parse(parser: Parser, source: Source) -> list[object]:
 
 def classify(sample: bytes, name: str) -> Sequence[Parser]:
     """The parsers that should read a file with this sample."""
-    scored = [(parser.sniff(sample, name), parser) for parser in parsers()]
-    sure = [parser for score, parser in scored if score >= SURE]
-    return sure or [parser for score, parser in scored if score > 0]
+    possible = []
+    for parser in parsers():
+        score = parser.sniff(sample, name)
+        if score >= SURE:
+            return [parser]
+        if score > 0:
+            possible.append(parser)
+    return possible
 
 
 def _sources(path: Path, scratch: Path, gaps: list[Gap]) -> Iterator[Source]:
@@ -109,7 +114,7 @@ def _read_in_workers(sources: Sequence[Source]) -> Iterable[tuple[list[object], 
     workers = min(os.cpu_count() or 1, MAX_WORKERS) if big else 1
     chunk = max(1, min(16, len(pending) // (4 * workers)))
     while pending:
-        with ProcessPoolExecutor(workers, get_context("fork"), initializer=_limit_memory) as pool:
+        with ProcessPoolExecutor(workers, get_context("fork"), initializer=_prepare_worker) as pool:
             try:
                 for result in pool.map(read_source, pending, chunksize=chunk):
                     yield result
@@ -123,15 +128,18 @@ def _read_in_workers(sources: Sequence[Source]) -> Iterable[tuple[list[object], 
 
 def _read_alone(pending: list[Source]) -> Iterable[tuple[list[object], list[Gap]]]:
     source = pending.pop(0)
-    with ProcessPoolExecutor(1, get_context("fork"), initializer=_limit_memory) as pool:
+    with ProcessPoolExecutor(1, get_context("fork"), initializer=_prepare_worker) as pool:
         try:
             yield pool.submit(read_source, source).result()
         except BrokenProcessPool:
             yield [], [Gap(source.name, "reading it ended the reader: refused")]
 
 
-def _limit_memory() -> None:
+def _prepare_worker() -> None:
+    """A worker's memory is limited; it makes no cycles of garbage worth a collector that visits every entry."""
+    import gc
     import resource
 
+    gc.disable()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_LIMIT, resource.getrlimit(resource.RLIMIT_AS)[1]))

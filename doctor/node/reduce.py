@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from doctor.evidence.flight_recorder import normalised, tabulate
+from doctor.evidence.flight_recorder import normalised
+from doctor.evidence.tabulate import tabulate
 from launcher.common.unpickle import RefusedPickleError, loads, salvage
 
 

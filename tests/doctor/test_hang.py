@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from doctor.diagnose import diagnose
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
-from doctor.evidence.flight_recorder import normalised, tabulate
+from doctor.evidence.flight_recorder import normalised
 from doctor.evidence.rank_table import RankTable
+from doctor.evidence.tabulate import tabulate
 from launcher.common.finding import Finding, Verdict
 from tests.doctor.dumps import WORLD, Op, Recorder, grid, group, recorders, write_all
 
