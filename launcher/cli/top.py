@@ -1,0 +1,77 @@
+"""`dlaunch top`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from launcher.cli.options import inventory_option, json_option
+from launcher.console import print_json
+from launcher.errors import CannotActError, InputError
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option("--readonly", is_flag=True, help="Nothing can be stopped from here, and no command is run.")
+@click.option(
+    "--record", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write what is watched."
+)
+@click.option("--replay", type=click.Path(path_type=Path), metavar="FILE", help="Step through what was written.")
+@click.option(
+    "--on-hang", default="", metavar="CMD", help="Shell command to run once when a job stops making progress."
+)
+@click.option("--patience", type=click.FloatRange(1), default=5.0, show_default=True, metavar="K",
+              help="Alarm after K median steps without progress (at least 5 s).")  # fmt: skip
+@inventory_option
+@json_option
+def top(
+    job: str | None,
+    once: bool,
+    readonly: bool,
+    record: Path | None,
+    replay: Path | None,
+    on_hang: str,
+    patience: float,
+    inventory: object,
+    as_json: bool,
+) -> None:
+    """Show all jobs, or JOB's ranks, live. JOB may also be a bundle or any directory of logs.
+
+    Example: dlaunch top last --on-hang 'ddoctor hang last > verdict.txt'
+    """
+    if job is not None and replay is not None:
+        raise InputError("a job and a recording cannot be shown at once", where="--replay", help="leave one out")
+    shown = str(replay) if replay is not None else job
+    if once or as_json:
+        _print_once(shown, patience, as_json)
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CannotActError("this is no terminal", help="dlaunch top --once")
+    _run(shown, readonly, record, on_hang, patience)
+
+
+def _run(shown: str | None, readonly: bool, record: Path | None, on_hang: str, patience: float) -> None:
+    from tui.app import TopApp, TopOptions
+    from tui.feed.source import open_source
+
+    source = open_source(shown) if shown is not None else None
+    colourless = "NO_COLOR" in os.environ or os.environ.get("TERM") in ("dumb", "vt100")
+    TopApp(source, TopOptions(readonly, colourless, patience, on_hang, record)).run()
+
+
+def _print_once(shown: str | None, patience: float, as_json: bool) -> None:
+    from launcher.jobs.record import ENDED
+    from launcher.jobs.store import all_jobs
+    from tui.feed.source import of_job, open_source
+    from tui.once import job_document, look, text
+
+    sources = [open_source(shown)] if shown else [of_job(job) for job in all_jobs() if job.record.state not in ENDED]
+    frames = [look(source, patience) for source in sources]
+    if as_json:
+        print_json({"jobs": [job_document(frame) for frame in frames]})
+    else:
+        click.echo("\n\n".join(text(frame) for frame in frames) or "no job runs; dlaunch top JOB shows an ended one")

@@ -1,0 +1,42 @@
+"""The commands of the shell that do what the screens do: shown on `c`, and run beside the screen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from typing import Any
+
+TOOLS = {"dlaunch": "launcher.cli", "ddoctor": "doctor.cli"}
+
+
+class CommandError(Exception):
+    """A command that gave no document; the text is what it said."""
+
+
+async def run_text(argv: Sequence[str]) -> tuple[int, str, str]:
+    """Run `dlaunch …` or `ddoctor …` in a process of its own: status, stdout, stderr. Cancelling ends it."""
+    tool, *arguments = argv
+    code = f"from {TOOLS[tool]} import main; main()"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *arguments, stdout=PIPE, stderr=PIPE)
+    try:
+        stdout, stderr = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    return process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace")
+
+
+async def run_json(argv: Sequence[str]) -> dict[str, Any]:
+    """The document that a command prints with `--json`. Raises CommandError with its words when there is none."""
+    status, stdout, stderr = await run_text([*argv, "--json"])
+    try:
+        document = json.loads(stdout)
+    except ValueError:
+        raise CommandError(stderr.strip() or f"{' '.join(argv)} ended with status {status}") from None
+    if not isinstance(document, dict) or "error" in document:
+        raise CommandError(str(document.get("error", document)) if isinstance(document, dict) else str(document))
+    return document

@@ -1,0 +1,103 @@
+"""A job whose directory can be read here: on this machine or on a shared file system."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from launcher.agent.rank_progress import Tail
+from launcher.common.paths import JobPaths
+from launcher.jobs.record import ENDED, JobRecord, read_record
+from tui.feed.events import EventLog
+from tui.feed.job import job_info
+from tui.feed.recording import Recorder
+from tui.feed.table import RankTable
+from tui.snapshot import Snapshot
+
+SILENT_S = 6.0  # without a sample for so long, a host counts as lost
+_LARGE = 4096  # ranks from which on a node is looked at every other second
+_LAST_SAMPLES = 65_536  # bytes: several samples of the largest node
+
+
+class LiveFeed:
+    """Reads the newest line of every node's samples, the record and the events."""
+
+    def __init__(self, paths: JobPaths, clock: Callable[[], float] = time.time) -> None:
+        record = read_record(paths.record)
+        self.paths = paths
+        self.table = RankTable(job_info(record))
+        self.period_s = 0.5 if len(record.ranks) <= _LARGE else 1.0
+        self._clock = clock
+        self._record_mark: tuple[int, int] = (0, 0)
+        self._samples = self._tails(record)
+        self._events = EventLog(paths.events)
+        self._opened = clock()
+        self.recorder: Recorder | None = None
+
+    def record(self, path: Path) -> None:
+        """Write what comes from now on to `path` too. Raises OSError."""
+        self.recorder = Recorder(path, self.table.job)
+
+    def stop_recording(self) -> None:
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            recorder.close()
+
+    def poll(self) -> Snapshot:
+        self._read_record()
+        recorder = self.recorder
+        for document in self._new_samples():
+            self.table.apply(document)
+            if recorder is not None:
+                recorder.sample(document)
+        events = self._events.new()
+        self.table.note(*events)
+        if recorder is not None:
+            recorder.job(self.table.job, self._clock())
+            for event in events:
+                recorder.event(event)
+        if self.table.job.state not in ENDED:
+            self._mark_lost()
+        self.table.extend_history()
+        return self.table.snapshot(self._clock())
+
+    def seek(self, seconds: float) -> None:
+        """A live job cannot be moved."""
+
+    def close(self) -> None:
+        """No file is kept open but the recording."""
+        self.stop_recording()
+
+    def _tails(self, record: JobRecord) -> list[Tail]:
+        return [Tail(self.paths.samples(node), _LAST_SAMPLES) for node in range(len(record.nodes))]
+
+    def _new_samples(self) -> Iterator[dict[str, Any]]:
+        for tail in self._samples:
+            newest = tail.new().rstrip(b"\n").rpartition(b"\n")[2]
+            if newest:
+                with suppress(ValueError):
+                    yield json.loads(newest)
+
+    def _read_record(self) -> None:
+        """The record is replaced as a whole: its inode and time tell a new one."""
+        with suppress(OSError):
+            found = self.paths.record.stat()
+            mark = (found.st_ino, found.st_mtime_ns)
+            if mark == self._record_mark:
+                return
+            record = read_record(self.paths.record)
+            self._record_mark = mark
+            if len(record.nodes) != len(self._samples):
+                self._samples = self._tails(record)
+            self.table.reshape(job_info(record))
+
+    def _mark_lost(self) -> None:
+        now = self._clock()
+        for node, seen in enumerate(self.table.seen):
+            silent = now - (seen if seen == seen else self._opened)
+            if silent > SILENT_S:
+                self.table.lose(node, f"no sample for {silent:.0f} s")

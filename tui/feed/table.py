@@ -1,0 +1,123 @@
+"""The latest values of every rank, filled from node samples as they come. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tui.metrics import Codes
+from tui.snapshot import MEASURES, STATE_CODES, Event, Floats, History, JobInfo, Nodes, Snapshot
+
+HISTORY_POINTS = 600
+_NODE_MEASURES = ("load", "memory", "memory_total", "sent", "received", "cost")
+_HISTORY = ("time", "step", "loss", "tokens_per_s", "step_s")
+_EVENTS = 200
+
+
+class RankTable:
+    """Latest-value arrays of one job; `apply` is the only writer, `snapshot` copies."""
+
+    def __init__(self, job: JobInfo) -> None:
+        self.job = job
+        self._state = np.zeros(job.world_size, dtype=np.int8)
+        self._measures = {name: np.full(job.world_size, np.nan) for name in MEASURES}
+        nodes = len(job.hosts)
+        self.seen = np.full(nodes, np.nan)
+        self._nodes = {name: np.full(nodes, np.nan) for name in _NODE_MEASURES}
+        self._lost: dict[int, str] = {}
+        self._history: dict[str, list[float]] = {name: [] for name in _HISTORY}
+        self._next_point = -np.inf
+        self._spacing = 1.0
+        self.events: list[Event] = []
+        self.newest = 0.0
+
+    def reshape(self, job: JobInfo) -> None:
+        """Take a new record of the job. A new attempt starts with what is known of no rank."""
+        if job.world_size == self.job.world_size and job.attempt == self.job.attempt and job.hosts == self.job.hosts:
+            self.job = job
+            return
+        history, events, newest = self._history, self.events, self.newest
+        self.__init__(job)  # type: ignore[misc]
+        self._history, self.events, self.newest = history, events, newest
+
+    def apply(self, sample: Mapping[str, Any]) -> None:
+        """Take in one node sample, a line of sample.jsonl; one of another attempt or form is passed over."""
+        node, ranks = sample.get("node_rank"), sample.get("ranks")
+        if not isinstance(node, int) or not 0 <= node < len(self.seen) or not isinstance(ranks, dict):
+            return
+        places = ranks.get("rank")
+        if sample.get("attempt", 0) != self.job.attempt or not _are_places(places, self.job.world_size):
+            return
+        for name in MEASURES:
+            column = ranks.get(name)
+            self._measures[name][places] = np.nan if column is None else _numbers(column)
+        self._state[places] = [STATE_CODES.get(state, 2) for state in ranks.get("state", ())] or 0
+        self.seen[node] = sample["time"]
+        for name, values in self._nodes.items():
+            values[node] = sample.get(name, np.nan)
+        self._lost.pop(node, None)
+        self.newest = max(self.newest, sample["time"])
+
+    def fill(self, time: float, state: Codes, measures: Mapping[str, Floats]) -> None:
+        """Take in all ranks at once."""
+        self._state[:] = state
+        for name, values in measures.items():
+            self._measures[name][:] = values
+        self.seen[:] = self.newest = time
+
+    def lose(self, node: int, reason: str) -> None:
+        """A host does not answer: its ranks are unknown from now on."""
+        self._lost[node] = reason
+        self._state[np.asarray(self.job.node_of) == node] = STATE_CODES["unknown"]
+
+    def note(self, *events: Event) -> None:
+        self.events = [*self.events, *events][-_EVENTS:]
+
+    def extend_history(self) -> None:
+        """Add a point if a second (more in long jobs) has gone by since the last."""
+        if self.newest < self._next_point or not self.job.world_size:
+            return
+        if len(self._history["time"]) >= HISTORY_POINTS:
+            self._history = {name: values[::2] for name, values in self._history.items()}
+            self._spacing *= 2
+        point = {
+            "time": self.newest,
+            "step": _ignoring_nan(np.min, self._measures["step"]),
+            "loss": _ignoring_nan(np.mean, self._measures["loss"]),
+            "tokens_per_s": _ignoring_nan(np.sum, self._measures["tokens_per_s"]),
+            "step_s": _ignoring_nan(np.median, self._measures["step_s"]),
+        }
+        for name, value in point.items():
+            self._history[name].append(value)
+        self._next_point = self.newest + self._spacing
+
+    def snapshot(self, time: float) -> Snapshot:
+        nodes: dict[str, Any] = {name: array.copy() for name, array in self._nodes.items()}
+        return Snapshot(
+            time=time,
+            job=self.job,
+            state=self._state.copy(),
+            measures={name: array.copy() for name, array in self._measures.items()},
+            nodes=Nodes(seen=self.seen.copy(), lost=dict(self._lost), **nodes),
+            history=History(**{name: np.array(values) for name, values in self._history.items()}),
+            events=tuple(self.events),
+        )
+
+
+def _are_places(ranks: object, world_size: int) -> bool:
+    return isinstance(ranks, list) and all(isinstance(rank, int) and 0 <= rank < world_size for rank in ranks)
+
+
+def _numbers(column: Sequence[Any]) -> Floats:
+    """Numbers, null and the texts `nan` and `inf` as an array."""
+    try:
+        return np.array(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.full(len(column), np.nan)
+
+
+def _ignoring_nan(reduce: Any, values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(reduce(known)) if len(known) else float("nan")

@@ -1,0 +1,99 @@
+"""What all screens share: a head line, a line of keys, and how they get their pictures."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+
+from rich.text import Text
+from textual.app import RenderResult
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tui.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tui.app import TopApp
+
+
+class Line(Widget):
+    """One line of text that changes often."""
+
+    DEFAULT_CSS = "Line { height: 1; width: 1fr; }"
+
+    def __init__(self, text: str | Text = "", *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._text = text if isinstance(text, Text) else Text(text, no_wrap=True, overflow="ellipsis")
+
+    def set(self, text: str | Text) -> None:
+        new = text if isinstance(text, Text) else Text(text, no_wrap=True, overflow="ellipsis")
+        if new != self._text or new.spans != self._text.spans:
+            self._text = new
+            self.refresh()
+
+    @property
+    def text(self) -> str:
+        return self._text.plain
+
+    def render(self) -> RenderResult:
+        return self._text
+
+
+def keys(*pairs: str) -> Text:
+    """`keys("m metric", "? help")`: the letters stand out."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for pair in pairs:
+        key, _, words = pair.partition(" ")
+        text.append(f" {key} ", "reverse").append(f" {words} ")
+    return text
+
+
+def ago(seconds: float) -> str:
+    """`42 s`, `3 min`, `5 h`, `2 d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+class View(Screen[None]):
+    """A screen of the job or of all jobs."""
+
+    KEYS: tuple[str, ...] = ()
+    HELP = ""
+
+    @property
+    def top(self) -> TopApp:
+        return cast("TopApp", self.app)
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Draw a new picture."""
+
+    def command(self) -> list[str]:
+        """The shell command that says the same."""
+        return ["dlaunch", "top"]
+
+    def on_screen_resume(self) -> None:
+        if self.top.snapshot is not None:
+            self.show(self.top.snapshot)
+
+
+def headline(snapshot: Snapshot, marks: str) -> Text:
+    """Job, state, mesh, size, age and what is wrong."""
+    job = snapshot.job
+    colours = {"running": "green", "succeeded": "green", "failed": "bold red", "stopped": "yellow"}
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append(f" {job.name} ", "bold reverse").append(f" {job.state} ", colours.get(job.state, "cyan"))
+    mesh = " × ".join(f"{axis}={size}" for axis, size in job.mesh.items() if size > 1)
+    text.append(f" {job.world_size} ranks on {len(job.hosts)} hosts" + (f" · {mesh}" if mesh else ""))
+    if job.started:
+        text.append(f" · {ago((job.ended or snapshot.time) - job.started)}")
+    if job.attempt:
+        text.append(f" · attempt {job.attempt + 1}", "yellow")
+    if snapshot.position is not None:
+        now, first, last = snapshot.position
+        at = time.strftime("%H:%M:%S", time.localtime(now))
+        text.append(f" · replay {at}, {now - first:.0f} of {last - first:.0f} s", "magenta")
+    if marks:
+        text.append(f" · {marks}", "bold yellow")
+    return text
