@@ -121,7 +121,7 @@ def compare_dumps(ranks: int, reduced: bool, peer: bool) -> dict[str, Any]:
         if load:
             print(f"  pickle.load    {load:8.2f} s; ddoctor takes {ours.wall_s / load:.2f} of it")
         if peer and not reduced:
-            theirs = measure([str(Path(sys.executable).parent / "torchfrtrace"), name, "-p", "nccl_trace_rank_", "-j"])
+            theirs = measure([str(Path(sys.executable).parent / "torchfrtrace"), name, "-p", "nccl_trace_rank_"])
             print(f"  torchfrtrace   {theirs}\n                 {theirs.cpu_s / ours.cpu_s:.1f} x the CPU of ddoctor")
             result["torchfrtrace"] = vars(theirs)
         return result

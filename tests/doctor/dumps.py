@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,22 @@ class Op:
     line: int = 10
     thread: str = "python"
     late_ns: int = 0
+
+
+@cache
+def frame(name: str, file: str, line: int) -> dict[str, Any]:
+    """One dict for each place: torch shares them between entries too, by the pickle's memo."""
+    return {"name": name, "filename": file, "line": line}
+
+
+def _stack(op: Op) -> list[tuple[str, str, int]]:
+    layers = [("forward", f"/env/torch/nn/modules/module{depth}.py", 1500 + depth) for depth in range(8)]
+    return [
+        (op.name, "/env/torch/distributed/distributed_c10d.py", 3245),
+        *layers,
+        ("step", "/jobs/train.py", op.line),
+        ("<module>", "/jobs/train.py", 99),
+    ]
 
 
 @dataclass
@@ -63,11 +80,7 @@ class Recorder:
         name = op.name if op.peer is None else self._peer_name(op)
         self.entries.append(
             {
-                "frames": [
-                    {"name": op.name, "filename": "/env/torch/distributed/distributed_c10d.py", "line": 3245},
-                    {"name": "step", "filename": "/jobs/train.py", "line": op.line},
-                    {"name": "<module>", "filename": "/jobs/train.py", "line": 99},
-                ],
+                "frames": [frame(*place) for place in _stack(op)],
                 "record_id": self.made,
                 "pg_id": pg_id,
                 "process_group": op.group,
