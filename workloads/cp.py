@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run by path, installed or not
 
-from torch import nn
+from torch import Tensor, nn
 
 from workloads.common.context_parallel import IMPLEMENTATIONS, Layout, context_attention
 from workloads.common.data import Batch
@@ -44,25 +44,33 @@ def layout_of(job: Job) -> Layout:
     return Layout(degree // share, share, options.zigzag)
 
 
+def spread_attention(model: Transformer, job: Job) -> None:
+    """Let every layer's attention see the tokens of the whole cp axis."""
+    assert isinstance(job.options, CPOptions)
+    attention = context_attention(job.mesh.view("cp"), job.options.impl, layout_of(job))
+    for block in model.layers.values():
+        assert isinstance(block, Block)
+        block.attention.attention_fn = attention
+        block.attention.causal = job.options.causal
+
+
+def positions_of(job: Job) -> Tensor:
+    """Positions of this rank's tokens, `(seq / cp,)`."""
+    return layout_of(job).positions(job.options.seq)[job.mesh.index("cp")].to(job.world.device)
+
+
 class CP(HSDP):
     options = CPOptions
     axes = ("dp_replicate", "dp_shard", "cp")
     default_mesh = Strategy.default_mesh  # all ranks on one sequence
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        assert isinstance(job.options, CPOptions)
-        attention = context_attention(job.mesh.view("cp"), job.options.impl, layout_of(job))
-        for block in model.layers.values():
-            assert isinstance(block, Block)
-            block.attention.attention_fn = attention
-            block.attention.causal = job.options.causal
+        spread_attention(model, job)
         return super().parallelize(model, job)
 
     def local_batch(self, batch: Batch, job: Job) -> Batch:
-        positions = layout_of(job).positions(batch.inputs.shape[1])[job.mesh.index("cp")].to(batch.inputs.device)
-        return replace(
-            batch, inputs=batch.inputs[:, positions], targets=batch.targets[:, positions], positions=positions
-        )
+        mine = positions_of(job)
+        return replace(batch, inputs=batch.inputs[:, mine], targets=batch.targets[:, mine], positions=mine)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ class EPOptions(Options):
     bias_rate: float = flag(0.001, "by which a step moves the bias of an expert's choice")
     capacity: float = flag(0.0, "an expert takes this times its even share of a sequence's tokens; 0 takes all")
     chunks: int = flag(1, "of a rank's tokens: the next one travels while experts work on one")
-
     experts: int | None = flag(8, "experts per feed-forward")
 
     def routing(self) -> Routing:
@@ -48,9 +47,10 @@ def parallelize_experts(model: nn.Module, job: Job, policy: MixedPrecisionPolicy
     mesh, options = job.mesh, job.options
     assert isinstance(options, EPOptions)
     holders = mesh.expert["dp_replicate", "ep_shard"] if mesh.degree("dp_replicate") > 1 else mesh.expert["ep_shard"]
+    micro_batches = options.accumulate if mesh.degree("pp") == 1 else 1  # a pipeline scales whole gradients itself
     for moe in mixtures(model):
         moe.router.routing, moe.router.token_group = options.routing(), mesh.tokens
-        moe.router.loss_scale = 1 / options.accumulate
+        moe.router.loss_scale = 1 / (micro_batches * mesh.degree("tp"))
         share_experts(moe, mesh.expert["ep"])
         fully_shard(moe.experts, mesh=holders, mp_policy=policy, shard_placement_fn=lambda _: Shard(1))
         # An expert has seen the tokens of the whole block: its gradient is a mean over all of their ranks.
@@ -58,6 +58,15 @@ def parallelize_experts(model: nn.Module, job: Job, policy: MixedPrecisionPolicy
         assert isinstance(moe.experts, FSDPModule)
         moe.experts.set_gradient_divide_factor(mesh.size("dp_replicate", "dp_shard", "cp"))
         moe.experts.set_force_sum_reduction_for_comms(holders["ep_shard"].size() > 1)
+
+
+def keep_balance(parts: list[nn.Module], job: Job) -> None:
+    """Rebalance after a step; the first rank tells how evenly its stage's experts were used."""
+    counts = torch.cat([rebalance(part) for part in parts])
+    if job.world.rank == 0:
+        load, dropped = counts[:, :-1], int(counts[:, -1].sum())
+        busiest = float((load.max(1).values / load.mean(1)).max())
+        print(f"busiest expert {busiest:.2f} × mean, dropped {dropped:,} of {int(load.sum()):,} choices", flush=True)
 
 
 class EP(HSDP):
@@ -74,13 +83,7 @@ class EP(HSDP):
 
     def forward_backward(self, parts: list[nn.Module], batch: Batch, job: Job) -> Tensor | None:
         loss = super().forward_backward(parts, batch, job)
-        counts = rebalance(parts[0])
-        if job.world.rank == 0:
-            load, dropped = counts[:, :-1], int(counts[:, -1].sum())
-            busiest = float((load.max(1).values / load.mean(1)).max())
-            print(
-                f"busiest expert {busiest:.2f} × mean, dropped {dropped:,} of {int(load.sum()):,} choices", flush=True
-            )
+        keep_balance(parts, job)
         return loss
 
 

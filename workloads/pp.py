@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from workloads.common.data import Batch
 from workloads.common.loop import run
+from workloads.common.mesh import World
 from workloads.common.model import Transformer, loss_of
 from workloads.common.options import Options, flag
 from workloads.common.peers import FailTogether
@@ -60,11 +62,11 @@ class PPOptions(Options):
 
 
 class PP(Strategy):
-    options = PPOptions
+    options: type[PPOptions] = PPOptions
     axes: Sequence[str] = ("pp", "dp_replicate", "dp_shard")
 
-    def default_mesh(self, world: object) -> dict[str, int]:
-        return {"pp": dist.get_world_size()}
+    def default_mesh(self, world: World) -> dict[str, int]:
+        return {"pp": world.size}
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         assert isinstance(job.options, PPOptions)
@@ -80,6 +82,7 @@ class PP(Strategy):
             }
             for part in parts.values():
                 self.parallelize_stage(part, job)
+                part.forward = partial(part.forward, positions=self.positions(job))  # type: ignore[method-assign]
             stages = stages_by_hand(parts, self.shape, job.world.device, self.group)
         self.meter = Meter(job.world.device)
         for stage in stages:
@@ -95,6 +98,10 @@ class PP(Strategy):
         size = job.options.batch // self.shape.microbatches
         microbatch = torch.zeros(size, job.options.seq, dtype=torch.int64, device=job.world.device)
         return stages_by_tracing(model, split, microbatch, self.shape, self.group, self.rank)
+
+    def positions(self, job: Job) -> Tensor:
+        """Positions of this rank's tokens, `(S,)`: stages after the first see activations, which do not tell them."""
+        return torch.arange(job.options.seq, device=job.world.device)
 
     def parallelize_stage(self, part: Transformer, job: Job) -> None:
         """What happens inside a stage: FSDP over the data axes, gathered once and kept for all micro-batches."""
@@ -123,13 +130,9 @@ class PP(Strategy):
         busy, wall, peak = torch.stack(every).cpu().unbind(1)
         theory = expected_timeline(self.schedule, self.shape)
         formula = bubble_formula(self.shape.ranks, self.shape.stages_per_rank, self.shape.microbatches)
-        print(
-            f"bubble: measured {float(1 - busy.sum() / wall.sum()):.3f}, this schedule {theory.bubble:.3f} in theory, "
-        )
-        print(f"        (K − 1)/(vM + K − 1) = {formula:.3f}")
-        print(
-            f"peak of stored micro-batches by rank: measured {peak.int().tolist()}, theory {list(theory.peak.values())}"
-        )
+        measured, stored = float(1 - busy.sum() / wall.sum()), peak.int().tolist()
+        print(f"bubble: measured {measured:.3f}, theory {theory.bubble:.3f}, (K − 1)/(vM + K − 1) = {formula:.3f}")
+        print(f"peak of stored micro-batches by rank: measured {stored}, theory {list(theory.peak.values())}")
 
 
 if __name__ == "__main__":

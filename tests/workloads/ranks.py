@@ -27,9 +27,7 @@ def run_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline:
 
     Raises RankFailed for the first rank that fails; all ranks are gone afterwards.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # not in its stub
-
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = new_store()
     receivers: dict[Connection, int] = {}
     processes = []
     for rank in range(world_size):
@@ -46,6 +44,13 @@ def run_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline:
             process.join(0.5)
             process.kill()
             process.join()
+
+
+def new_store() -> Any:
+    """A store for one process group, whose `.port` the ranks need as MASTER_PORT; it lives as long as the object."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # not in its stub
+
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 def _collect(receivers: dict[Connection, int], world_size: int, deadline: float) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from tests.workloads.ranks import run_ranks
+from tests.workloads.ranks import new_store, run_ranks
 from workloads.common.config import ModelConfig
 from workloads.common.data import Batch, TrainingData, load_tokens
 from workloads.common.loop import train
 from workloads.common.mesh import parse_mesh
-from workloads.common.model import build_on_meta, unwrapped
+from workloads.common.model import Transformer, build_on_meta, unwrapped
 from workloads.common.strategy import Job, Strategy
 from workloads.common.weights import materialize, seeded
 
@@ -33,17 +34,27 @@ class Run:
     parameters: dict[str, Tensor] = field(default_factory=dict)
 
 
-def single_process(config: ModelConfig, steps: int = 10, batch: int = 8, seq: int = 32, seed: int = 0) -> Run:
-    """Train by hand what `TINY` asks for."""
+def single_process(
+    config: ModelConfig,
+    steps: int = 10,
+    batch: int = 8,
+    seq: int = 32,
+    seed: int = 0,
+    prepare: Callable[[Transformer], None] = lambda model: None,
+    after_backward: Callable[[nn.Module], object] = lambda model: None,
+) -> Run:
+    """Train by hand what `TINY` asks for; `prepare` may set what is no parameter of the model."""
     torch.set_num_threads(1)
     model = build_on_meta(config)
     materialize([model], torch.device("cpu"), seeded(seed, config.layers))
+    prepare(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
     data = TrainingData(load_tokens("synthetic", seed), batch, seq, seed, index=0, degree=1)
     result = Run()
     for step in range(steps):
         loss = F.cross_entropy(model(data[step].inputs).flatten(0, 1), data[step].targets.flatten())
         torch.autograd.backward(loss)
+        after_backward(model)
         result.losses.append(loss.item())
         if step == 0:
             result.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -80,7 +91,7 @@ def recorded(strategy: Strategy, argv: Sequence[str]) -> Run:
         result.parameters = {name: whole(p) for name, p in _named(parts)}
 
     setattr(strategy, "finish", keep)  # noqa: B010
-    result.losses = train(strategy, list(argv))
+    result.losses = train(strategy, list(argv)).losses
     return result
 
 
@@ -91,12 +102,32 @@ def _named(parts: list[nn.Module]) -> list[tuple[str, nn.Parameter]]:
 def distributed(kind: type[Strategy], mesh: str, *argv: str, **settings: Any) -> Run:
     """`recorded` on the ranks of `mesh`: what rank 0 saw, with parameters and gradients of all stages of a pipeline."""
     world_size = math.prod(degree for axis, degree in parse_mesh(mesh).items() if axis != "ep")
-    runs = run_ranks(_recorded_kind, world_size, kind, (*TINY, "--mesh", mesh, *argv), **settings)
+    return _merged(run_ranks(_recorded_kind, world_size, kind, (*TINY, "--mesh", mesh, *argv), **settings))
+
+
+def _merged(runs: Sequence[Run]) -> Run:
     merged = runs[0]
     for other in runs[1:]:
         merged.gradients = {**other.gradients, **merged.gradients}
         merged.parameters = {**other.parameters, **merged.parameters}
     return merged
+
+
+def distributed_series(kind: type[Strategy], *cases: Sequence[str], **settings: Any) -> list[Run]:
+    """`distributed` for several lists of a mesh and arguments, one after another in the same ranks."""
+    degrees = parse_mesh(cases[0][0])
+    world_size = math.prod(degree for axis, degree in degrees.items() if axis != "ep")
+    stores = [new_store() for _ in cases]
+    series = run_ranks(_recorded_series, world_size, kind, cases, [store.port for store in stores], **settings)
+    return [_merged(runs) for runs in zip(*series, strict=True)]
+
+
+def _recorded_series(kind: type[Strategy], cases: Sequence[Sequence[str]], ports: Sequence[int]) -> list[Run]:
+    runs = []
+    for (mesh, *argv), port in zip(cases, ports, strict=True):
+        os.environ["MASTER_PORT"] = str(port)
+        runs.append(recorded(kind(), (*TINY, "--mesh", mesh, *argv)))
+    return runs
 
 
 def _recorded_kind(kind: type[Strategy], argv: Sequence[str]) -> Run:

@@ -35,14 +35,22 @@ class Totals:
     stop: bool
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """Losses of the steps taken, and the last step's account if it was asked for."""
+
+    losses: list[float]
+    account: accounting.Account | None
+
+
 @record
 def run(strategy: Strategy) -> None:
     """A workload's main: train as the command line says. What a rank raises reaches torchrun's error file."""
     train(strategy)
 
 
-def train(strategy: Strategy, argv: Sequence[str] | None = None) -> list[float]:
-    """Train as `argv` (default: the command line) says; returns the losses of the steps taken.
+def train(strategy: Strategy, argv: Sequence[str] | None = None) -> Outcome:
+    """Train as `argv` (default: the command line) says.
 
     Raises SystemExit(2) for unknown flags, ValueError for a mesh, model, batch or data that do not fit each other.
     """
@@ -52,11 +60,13 @@ def train(strategy: Strategy, argv: Sequence[str] | None = None) -> list[float]:
         seeds.make_deterministic()
     world = World.from_environment(options.device)
     with mesh.process_group(world, options.first_timeout), stop_signals() as stop:
-        given = parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")) or strategy.default_mesh(world)
+        given = strategy.degrees(parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")), world)
         if unknown := set(given) - set(strategy.axes):
             raise ValueError(f"this workload has no axis {', '.join(sorted(unknown))}, only {', '.join(strategy.axes)}")
         job = Job(options, world, Mesh(given, world.device.type), options.model())
-        return Training(strategy, job, stop).run()
+        training = Training(strategy, job, stop)
+        training.run()
+        return Outcome(training.losses, training.account)
 
 
 class Training:
@@ -80,8 +90,9 @@ class Training:
         self.checkpoints = checkpoint.Checkpoints(directory, options.checkpoint_keep, options.checkpoint_async)
         self.losses: list[float] = []
         self._counter = CollectiveCounter()
+        self.account: accounting.Account | None = None
 
-    def run(self) -> list[float]:
+    def run(self) -> None:
         options = self.job.options
         first = self._resume()
         self._say(f"{self.job.mesh.degrees} on {self.job.world.device.type}, {parameter_count(self.job):,} parameters")
@@ -101,7 +112,6 @@ class Training:
                 self._save(options.steps)
         self.checkpoints.finish()
         self.strategy.finish(self.parts, self.job)
-        return self.losses
 
     def _step(self, step: int, batches: Iterator[object], progress: metrics.Progress) -> bool:
         """One optimizer step; returns True if any rank was asked to stop."""
@@ -117,9 +127,12 @@ class Training:
             for optimizer in self.optimizers:
                 optimizer.step()
         if counted:
-            kept = accounting.kept_bytes(self.parts, self.optimizers)
-            case = accounting.case_of(job, self.strategy.rows(job))
-            self._say("\n".join(accounting.report(counted, kept, case)))
+            self.account = accounting.Account(
+                accounting.counted_volumes(counted),
+                accounting.kept_bytes(self.parts, self.optimizers),
+                accounting.case_of(job, self.strategy.rows(job)),
+            )
+            self._say("\n".join(accounting.report(self.account)))
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         self._report(step, totals, time.perf_counter() - began, data_s, progress)

@@ -143,8 +143,8 @@ class Mesh:
 
     @cached_property
     def tokens(self) -> dist.ProcessGroup | None:
-        """The ranks with other tokens for the same parameters: dp_replicate × dp_shard × cp. None without these axes."""
-        axes = tuple(axis for axis in (*DATA_AXES, "cp") if axis in self.axes)
+        """The ranks with other tokens for a layer: dp_replicate × dp_shard × cp × tp (by sequence); None if alone."""
+        axes = tuple(axis for axis in (*DATA_AXES, "cp", "tp") if axis in self.axes)
         if len(axes) > 1:
             return self.dense[axes]._flatten("tokens").get_group()
         return self.dense[axes].get_group() if axes else None

@@ -59,6 +59,7 @@ class Router(nn.Module):
         self.top_k = config.top_k
         self.routing = Routing()
         self.token_group: dist.ProcessGroup | None = None  # the ranks whose tokens share one load
+        self.sequence_group: dist.ProcessGroup | None = None  # of these, ranks whose losses are summed, not averaged
         self.loss_scale = 1.0  # what one micro-batch's loss counts in the step's
         self.weight = nn.Parameter(torch.empty(config.experts, config.dim))
         self.register_buffer("bias", torch.zeros(config.experts))
@@ -71,7 +72,8 @@ class Router(nn.Module):
     def forward(self, x: Tensor) -> tuple[Choice, Tensor]:
         """``x (B, S, D)`` → the choice for its B · S tokens, and ``x`` with the auxiliary loss attached."""
         # In low precision near ties would fall differently from rank to rank.
-        probabilities = F.linear(x.flatten(0, 1).float(), self.weight.float()).softmax(-1)
+        weight = cast(Tensor, cast(Any, _SumGradient.apply)(self.weight, self.sequence_group))
+        probabilities = F.linear(x.flatten(0, 1).float(), weight.float()).softmax(-1)
         experts = (probabilities.detach() + self.bias).topk(self.top_k, dim=-1).indices
         weights = probabilities.gather(1, experts)
         weights = weights / weights.sum(-1, keepdim=True)
@@ -118,6 +120,22 @@ class _AttachLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         return grads[0], ctx.saved_tensors[0], None
+
+
+class _SumGradient(torch.autograd.Function):
+    """Identity on a parameter that the ranks of `group` hold alike, each for its own tokens of the same sequences."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        grad = grads[0].contiguous()
+        if ctx.group is not None:
+            dist.all_reduce(grad, group=ctx.group)
+        return grad, None
 
 
 class Experts(nn.Module):

@@ -54,6 +54,10 @@ class Strategy:
         """Degrees where neither --mesh nor $DLAUNCH_MESH gives any."""
         return {self.axes[-1]: world.size}
 
+    def degrees(self, given: dict[str, int], world: World) -> dict[str, int]:
+        """The mesh, from what --mesh or $DLAUNCH_MESH gives."""
+        return given or self.default_mesh(world)
+
     def tune_blocks(self, model: Transformer, job: Job) -> None:
         """Recomputation, then compilation: after blocks were cut by tensor or expert, before data parallelism wraps."""
         for block in model.layers.values():

@@ -1,0 +1,169 @@
+"""Our training step against a minimal hand-written loop over the same model, in the same run.
+
+python bench/workloads.py                    FSDP and DDP on two ranks, and one process for the scaling
+python bench/workloads.py --ranks 4 --preset 38M --json
+
+Both loops run on the same ranks in turns, so that whatever else the machine does meets both; the figure of each is the
+median time from one step to the next. Ours includes all that it does in a step: data, checks, gradient norm, progress
+record, printing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+import torch.nn.functional as F
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.workloads.ranks import new_store, run_ranks
+from workloads.common.config import preset
+from workloads.common.data import TrainingData, load_tokens
+from workloads.common.loop import train
+from workloads.common.model import Transformer
+from workloads.common.strategy import Strategy
+from workloads.ddp import DDP
+from workloads.fsdp import FSDP
+
+OURS: dict[str, tuple[type[Strategy], str]] = {"fsdp": (FSDP, "dp_shard"), "ddp": (DDP, "dp_replicate")}
+WARM_UP = 3  # steps at the start of every turn that are not counted
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What both loops train."""
+
+    preset: str
+    batch: int
+    seq: int
+    steps: int
+    turns: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Median seconds of a step, over all turns of rank 0."""
+
+    strategy: str
+    ranks: int
+    ours_s: float
+    minimal_s: float
+    tokens_per_s: float
+
+    @property
+    def overhead(self) -> float:
+        """How much longer our step takes, as a share of the minimal one."""
+        return self.ours_s / self.minimal_s - 1
+
+
+def our_steps(strategy: str, setting: Setting, world_size: int) -> list[float]:
+    """Seconds from record to record of one run of ours."""
+    kind, axis = OURS[strategy]
+    with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(Path(os.devnull).open("w")):
+        os.environ["DLAUNCH_PROGRESS"] = f"{directory}/progress.jsonl"
+        sizes = ("--preset", setting.preset, "--batch", str(setting.batch), "--seq", str(setting.seq))
+        train(kind(), [*sizes, "--steps", str(setting.steps), "--mesh", f"{axis}={world_size}", "--data", "synthetic"])
+        lines = Path(os.environ.pop("DLAUNCH_PROGRESS")).read_text().splitlines()
+    return [later - earlier for earlier, later in pairwise(json.loads(line)["time"] for line in lines)]
+
+
+def minimal_steps(strategy: str, setting: Setting, world_size: int) -> list[float]:
+    """Seconds from step to step of the loop that one writes first."""
+    with _process_group():
+        model = _wrapped(Transformer(preset(setting.preset)), strategy, world_size)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
+        data = TrainingData(load_tokens("synthetic", 0), setting.batch, setting.seq, 0, dist.get_rank(), world_size)
+        times = []
+        for step in range(setting.steps):
+            batch = data[step]
+            loss = F.cross_entropy(model(batch.inputs).flatten(0, 1), batch.targets.flatten())
+            torch.autograd.backward(loss)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            loss.item()
+            times.append(time.time())
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def _wrapped(model: Transformer, strategy: str, world_size: int) -> nn.Module:
+    if strategy == "ddp":
+        return DistributedDataParallel(model)
+    mesh = init_device_mesh("cpu", (world_size,))
+    for block in model.layers.values():
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+@contextlib.contextmanager
+def _process_group() -> Iterator[None]:
+    dist.init_process_group("gloo", timeout=timedelta(minutes=5))
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def alternate(strategy: str, setting: Setting, ports: list[int]) -> dict[str, list[float]]:
+    """On one rank: both loops in turns, the order changing from turn to turn; each run has a store of its own."""
+    world_size = int(os.environ["WORLD_SIZE"])
+    times: dict[str, list[float]] = {"ours": [], "minimal": []}
+    loops = {"ours": our_steps, "minimal": minimal_steps}
+    for turn in range(setting.turns):
+        for name in sorted(loops, reverse=bool(turn % 2)):
+            os.environ["MASTER_PORT"] = str(ports.pop())
+            times[name] += loops[name](strategy, setting, world_size)[WARM_UP - 1 :]
+    return times
+
+
+def compare(strategy: str, ranks: int, setting: Setting) -> Comparison:
+    stores = [new_store() for _ in range(2 * setting.turns)]
+    times = run_ranks(alternate, ranks, strategy, setting, [store.port for store in stores], deadline=1200.0)[0]
+    ours, minimal = (statistics.median(times[name]) for name in ("ours", "minimal"))
+    return Comparison(strategy, ranks, ours, minimal, setting.batch * setting.seq / ours)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--preset", default="debug")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--seq", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=25, help="per turn")
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
+    options = parser.parse_args(argv)
+    setting = Setting(options.preset, options.batch, options.seq, options.steps, options.turns)
+    results = [compare(strategy, ranks, setting) for strategy in OURS for ranks in (1, options.ranks)]
+    if options.json:
+        found = [{**asdict(result), "overhead": result.overhead} for result in results]
+        print(json.dumps({"schema": 1, "setting": asdict(setting), "results": found}))
+        return
+    print(f"{'':6}{'ranks':>6}{'ours':>12}{'minimal':>12}{'overhead':>10}{'tokens/s':>12}{'scaling':>9}")
+    for result in results:
+        one = next(other for other in results if other.strategy == result.strategy)
+        row = f"{result.strategy:6}{result.ranks:>6}{result.ours_s * 1e3:>9.1f} ms{result.minimal_s * 1e3:>9.1f} ms"
+        print(f"{row}{result.overhead:>10.1%}{result.tokens_per_s:>12,.0f}{one.ours_s / result.ours_s:>8.2f}×")
+
+
+if __name__ == "__main__":
+    main()
