@@ -6,6 +6,7 @@ Arguments come as the second word of the command line, or on standard input.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -39,10 +40,27 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"port": check.free_port(**arguments)}
     if command == "stop":
         return stop.stop_node(**arguments)
+    if command == "warn":
+        return {"warned": stop.warn_agent(**arguments)}
+    if command == "muster":
+        return muster(**arguments)
     if command == "alive":
         agent = stop.find_agent(arguments["directory"], arguments["node_rank"])
         return {"alive": agent is not None, "disk_free": check.disk_free(arguments["directory"])}
     raise ValueError(f"no command {command!r}")
+
+
+def muster(job: str, directory: str, paths: list[str]) -> dict[str, Any]:
+    """On a Slurm node: end what an earlier run of `job` left, and say where the node is and what it has."""
+    from launcher.agent import check, stop
+
+    return {
+        "node": os.environ["SLURMD_NODENAME"],
+        "topology": os.environ.get("SLURM_TOPOLOGY_ADDR", ""),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        **stop.sweep(job),
+        **check.describe_host(directory, paths),
+    }
 
 
 if __name__ == "__main__":

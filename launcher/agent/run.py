@@ -21,11 +21,11 @@ from types import FrameType
 import psutil
 
 from launcher.agent import shim, tree
-from launcher.agent.outcome import node_versions, rank_outcomes
+from launcher.agent.outcome import node_versions, rank_outcomes, read_tail, torchrun_log_directory
 from launcher.agent.plan import AgentPlan
 from launcher.agent.sampler import NodeSampler
 from launcher.common.agent_status import AgentStatus, RankStatus
-from launcher.common.paths import JobPaths
+from launcher.common.paths import JobPaths, make_private
 
 BEAT_S = 1.0
 WAKE_S = 0.1
@@ -79,7 +79,10 @@ class Agent:
         return status
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        attempt = self.plan.attempt
+        make_private(torchrun_log_directory(self.paths, self.plan.node_rank, attempt))
+        for rank in self._rank_numbers():
+            make_private(self.paths.rank(rank, attempt))
         environment = {**os.environ, **self.plan.env, "DLAUNCH_AGENT_PID": str(os.getpid())}
         try:
             with self.log.open("ab") as log:
@@ -91,7 +94,7 @@ class Agent:
                     cwd=self.plan.workdir,
                     env=environment,
                     start_new_session=True,
-                    preexec_fn=shim.die_with_parent,
+                    preexec_fn=shim.prepare_launcher,
                 )
         except OSError as error:
             self.status = replace(self.status, message=f"cannot start {self.plan.argv[0]}: {error}")
@@ -165,13 +168,13 @@ class Agent:
         path = self.paths.agent(self.plan.node_rank)
         draft = path.with_suffix(".new")
         with suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             draft.write_text(json.dumps(self.status.to_json()))
             draft.replace(path)
 
     def _finish(self, status: int, survivors: list[int]) -> None:
         self._sample()
-        output = _tail(self.log)
+        output = read_tail(self.log)
         self.status = replace(
             self.status,
             state="ended",
@@ -204,13 +207,6 @@ def _device_uuids(environment: Mapping[str, str]) -> list[str]:
     return names if all(name.startswith("GPU-") for name in names) else []
 
 
-def _tail(path: Path, size: int = 64_000) -> str:
-    with suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - size))
-        return file.read().decode(errors="replace")
-    return ""
-
-
 def main() -> int:
     """Run the agent whose plan is on standard input."""
-    return Agent(AgentPlan.from_bytes(sys.stdin.buffer.read())).run()
+    return Agent(AgentPlan.from_bytes(sys.stdin.buffer.read(), os.environ.get("SLURMD_NODENAME"))).run()

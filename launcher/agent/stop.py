@@ -34,6 +34,22 @@ def stop_node(job: str, directory: str, node_rank: int, grace: float) -> dict[st
     return {"ended": len(left) - len(survivors), "survivors": survivors}
 
 
+def sweep(job: str) -> dict[str, Any]:
+    """End every process that carries the job's mark: what a run of it that nobody ended left behind."""
+    left = [process for process in tree.members(job) if process.pid != os.getpid()]
+    survivors = tree.end(left, SWEEP_GRACE_S)
+    return {"ended": len(left) - len(survivors), "survivors": survivors}
+
+
+def warn_agent(directory: str, node_rank: int) -> bool:
+    """SIGUSR2 to the agent, which passes it on to its ranks; whether there is one."""
+    agent = find_agent(directory, node_rank)
+    if agent is not None:
+        with suppress(psutil.NoSuchProcess):
+            agent.send_signal(signal.SIGUSR2)
+    return agent is not None
+
+
 def find_agent(directory: str, node_rank: int) -> psutil.Process | None:
     """The living agent that agent.json names; a pid that was given to another process since is not it."""
     try:

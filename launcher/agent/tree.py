@@ -30,9 +30,11 @@ def descendants(root: psutil.Process) -> list[psutil.Process]:
     return []
 
 
-def members(job: str, node_rank: int) -> Iterator[psutil.Process]:
-    """The living processes of this user that carry this job's and node's mark in their environment."""
-    marks = {f"DLAUNCH_JOB={job}".encode(), f"DLAUNCH_NODE_RANK={node_rank}".encode()}
+def members(job: str, node_rank: int | None = None) -> Iterator[psutil.Process]:
+    """The living processes of this user that carry this job's mark, and the node's if given, in their environment."""
+    marks = {f"DLAUNCH_JOB={job}".encode()}
+    if node_rank is not None:
+        marks.add(f"DLAUNCH_NODE_RANK={node_rank}".encode())
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             with open(f"/proc/{process.pid}/environ", "rb") as file:  # noqa: PTH123 -- the hot path of a scan

@@ -82,8 +82,13 @@ def archive(with_psutil: bool) -> tuple[str, bytes]:
 
 def local_bundle() -> str:
     """The same on this machine, without a process of its own."""
-    name, data = archive(with_psutil=False)
-    folder = Path.home() / BUNDLES / name
+    return shared_bundle(Path.home() / BUNDLES, with_psutil=False)
+
+
+def shared_bundle(parent: Path, with_psutil: bool) -> str:
+    """The same below `parent`, a folder that other hosts share."""
+    name, data = archive(with_psutil)
+    folder = parent / name
     if not folder.is_dir():
         draft = folder.with_name(f"{name}.{os.getpid()}")
         draft.mkdir(mode=0o700, parents=True)

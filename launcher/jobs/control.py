@@ -22,7 +22,11 @@ SUPERVISOR_S = 20.0
 
 
 def start(prepared: Prepared) -> StoredJob:
-    """Write the record and detach a supervisor; secrets go to it in memory."""
+    """Write the record and detach a supervisor, or submit it to Slurm; secrets go to it in memory."""
+    if prepared.script is not None:
+        from launcher.jobs.slurm_submit import submit
+
+        return submit(prepared)
     paths = JobPaths(jobs_root() / prepared.record.job)
     write_record(paths.record, prepared.record)
     append_event(paths, "created", job=prepared.record.job)
@@ -50,7 +54,12 @@ def _supervise(job: StoredJob, given: Mapping[str, Any], *arguments: str) -> Non
 
 
 def ensure_supervised(job: StoredJob) -> None:
-    if job.record.kind != "slurm" and job.record.state not in ENDED and not is_supervised(job.paths):
+    """Somebody watches a job that has not ended: its supervisor, on Slurm also we, who ask Slurm now and then."""
+    if job.record.kind == "slurm":
+        from launcher.jobs.slurm_control import refresher
+
+        refresher().refresh([job])
+    elif job.record.state not in ENDED and not is_supervised(job.paths):
         adopt(job)
 
 
@@ -71,5 +80,9 @@ def wait(job: StoredJob, patience: float | None = None) -> JobRecord:
 def stop(job: StoredJob, grace: float) -> JobRecord:
     """Ask the supervisor to stop the job and wait until it has; `grace` seconds are for a checkpoint."""
     if job.record.state not in ENDED:
+        if job.record.state == "pending":
+            from launcher.jobs.slurm_control import take_out
+
+            return take_out(job)
         job.paths.stop_request.write_text(json.dumps({"grace": grace, "time": time.time()}))
     return wait(job, patience=grace + 90)

@@ -109,7 +109,7 @@ class Follower:
             return
         self._print_output(record)
         line = (
-            record.state
+            f"{record.state}: {record.reason}".rstrip(": ")
             if record.state != "running"
             else progress_line(read_statuses(record, self.job.paths), len(record.ranks))
         )

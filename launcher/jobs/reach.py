@@ -41,6 +41,10 @@ def connect(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dic
     remote = [name for name in names if name in known]
     if not remote:
         return {name: LocalHost(name) for name in names}
+    if "slurm_job" in known[remote[0]]:
+        from launcher.hosts.slurm import SlurmHost
+
+        return {name: SlurmHost(name, known[name]["slurm_job"]) for name in remote}
     from launcher.hosts import connect_all
     from launcher.hosts.ssh import SshAddress
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher.common.agent_status import AgentStatus
-from launcher.common.paths import JobPaths
+from launcher.common.paths import JobPaths, make_private
 from launcher.errors import CannotActError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
@@ -45,7 +46,6 @@ class Watch:
     attempt: int
     mirror: JobPaths
     reconnect: Callable[[str], Host]
-    clock_offsets: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         now = time.monotonic()
@@ -71,7 +71,7 @@ class Watch:
 
     def _view(self, node: NodePlan) -> NodeView:
         memory = self._memory[node.node_rank]
-        return NodeView(node.host, memory.status, memory.lost, self.clock_offsets.get(node.host, 0.0))
+        return NodeView(node.host, memory.status, memory.lost, node.clock_offset)
 
     def _read(self, host: Host, node: NodePlan) -> AgentStatus | None:
         path = JobPaths(Path(node.directory)).agent(node.node_rank)
@@ -80,7 +80,7 @@ class Watch:
             status = AgentStatus.from_json(json.loads(data))
             own_copy = self.mirror.agent(node.node_rank)
             if own_copy != path:
-                own_copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(own_copy.parent)
                 own_copy.write_bytes(data)
             return status if status.attempt == self.attempt else None
         return None
@@ -94,25 +94,24 @@ class Watch:
         if memory.status is None and now - memory.since > START_S:
             memory.lost = f"its agent did not start within {START_S:.0f} s: see {node.directory}/nodes/*/agent.log"
         elif memory.status is not None and now - memory.heard > STALE_S:
-            memory.lost = self._ask(node)
-            memory.heard = now
+            self._ask(node, memory)
 
-    def _ask(self, node: NodePlan) -> str:
-        """Why the agent of `node` is silent; empty where it lives and may be slow."""
+    def _ask(self, node: NodePlan, memory: _Memory) -> None:
+        """Why the agent of `node` is silent: it may be slow, killed, or out of disk, or its host is gone."""
+        arguments: dict[str, Any] = {"directory": node.directory, "node_rank": node.node_rank}
         try:
-            answer = call(
-                self.hosts[node.host],
-                node.python,
-                node.bundle,
-                "alive",
-                directory=node.directory,
-                node_rank=node.node_rank,
-            )
+            answer = call(self.hosts[node.host], node.python, node.bundle, "alive", **arguments)
+        except HostError as error:  # on a shared file system its files are there even if the host is not
+            if time.monotonic() - memory.heard >= HOST_S:
+                memory.lost, memory.unreachable = f"lost: {error.message}", True
         except CannotActError as error:
-            return error.message if not isinstance(error, HostError) else ""
-        if answer["disk_free"] < DISK_LEAST:
-            return f"the disk that holds {node.directory} is full"
-        return "" if answer["alive"] else "its agent was killed, and its ranks with it"
+            memory.lost = error.message
+        else:
+            memory.heard = time.monotonic()
+            if answer["disk_free"] < DISK_LEAST:
+                memory.lost = f"the disk that holds {node.directory} is full"
+            elif not answer["alive"]:
+                memory.lost = "its agent was killed, and its ranks with it"
 
     def _on_host_error(self, node: NodePlan, memory: _Memory, error: HostError) -> None:
         silent = time.monotonic() - memory.reached

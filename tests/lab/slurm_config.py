@@ -18,7 +18,7 @@ class ClusterShape:
     gpus: int = 8
     accounting: bool = True
     node_timeout: int = 8  # until a silent node is DOWN
-    requeue_delay: int = 4  # 120 on a real cluster
+    requeue_delay: int = 6  # 120 on a real cluster
     kill_wait: int = 2
     leaves: tuple[tuple[str, ...], ...] = (("n1", "n2"), ("n3", "n4"))  # nodes of each leaf switch
 

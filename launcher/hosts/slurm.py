@@ -1,0 +1,102 @@
+"""Nodes of a running Slurm job as hosts: commands run beside it by `srun --overlap`, files are on shared storage."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+
+from launcher.hosts.local import LocalHost
+from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Completed, HostError
+
+CHUNK = 1 << 16
+STEPS_VARIABLE = "DLAUNCH_STEPS"  # the batch script's file whose lock the steps hold
+_NODE_GONE = re.compile(
+    r"Node failure|Communication connection failure|Unable to confirm allocation|Job/step already completing|"
+    r"Invalid job id|Unable to create step|Requested nodes? (?:is|are) (?:down|busy)|Task launch .* failed|"
+    r"Socket timed out|Required node not available|Timed out waiting for job step|Invalid node name"
+)
+
+
+def step_argv(job_id: str, nodes: Sequence[str], *options: str) -> list[str]:
+    """srun for one task on each of `nodes` of a job, beside whatever runs there. Devices are shared, not asked for."""
+    return [
+        "srun",
+        f"--jobid={job_id}",
+        "--overlap",
+        f"--nodes={len(nodes)}",
+        f"--ntasks={len(nodes)}",
+        "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}",
+        "--cpu-bind=none",
+        "--mem=0",
+        "--unbuffered",
+        "--quiet",
+        *options,
+    ]
+
+
+class SlurmHost:
+    """One node of the running job `job_id`. Paths must lie on a file system that this machine shares with the node."""
+
+    def __init__(self, name: str, job_id: str) -> None:
+        self.name, self.job_id = name, job_id
+        self._here = LocalHost(name)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = DEFAULT_TIMEOUT_S,
+    ) -> Completed:
+        done = self._here.run([*self._srun(), *_with_env(argv, env)], input=input, timeout=timeout)
+        if done.status and (lost := _NODE_GONE.search(done.stderr.decode(errors="replace"))):
+            raise HostError(self.name, f"srun: {lost.group()}", help=f"squeue -j {self.job_id}")
+        return done
+
+    def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
+        start_step(self.job_id, [self.name], _with_env(argv, env), input, log)
+
+    def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
+        return self._here.read(path, offset, limit)
+
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        self._here.write(path, data, mode)
+
+    def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        process = subprocess.Popen(
+            [*self._srun(), *_with_env(argv, env)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=False
+        )
+        with process:
+            try:
+                assert process.stdout is not None
+                while chunk := os.read(process.stdout.fileno(), CHUNK):
+                    yield chunk
+            finally:
+                process.terminate()  # srun ends the task on the node before it ends itself
+
+    def close(self) -> None:
+        """There is nothing to give back: each call is a step of its own."""
+
+    def _srun(self) -> list[str]:
+        return step_argv(self.job_id, [self.name])
+
+
+def _with_env(argv: Sequence[str], env: Mapping[str, str] | None) -> list[str]:
+    return ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else list(argv)
+
+
+def start_step(
+    job_id: str, nodes: Sequence[str], argv: Sequence[str], input: bytes, log: str, options: Sequence[str] = ()
+) -> None:
+    """Start one step over `nodes` that outlives this process; every task gets `input`. Output goes to file `log`.
+
+    In the batch script it holds the lock for which the script waits. Raises HostError when srun does not start.
+    """
+    srun = step_argv(job_id, nodes, "--wait=0", "--kill-on-bad-exit=0", "--input=all", *options)
+    lock = os.environ.get(STEPS_VARIABLE)
+    holding = ["flock", "--shared", lock] if lock else []
+    LocalHost(",".join(nodes)).spawn([*holding, *srun, *argv], input=input, log=log)

@@ -1,0 +1,92 @@
+"""Slurm jobs from outside: records brought up to what Slurm says, jobs taken out of its queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+
+from launcher.errors import CannotActError
+from launcher.jobs.record import ENDED, JobRecord, read_record, write_record
+from launcher.jobs.result import read_statuses
+from launcher.jobs.store import StoredJob, append_event, is_supervised
+from launcher.slurm import client
+from launcher.slurm.client import Poller
+from launcher.slurm.lifecycle import News, news
+from launcher.slurm.status import JobStatus
+
+
+@dataclass
+class Refresher:
+    """One poll for all jobs that are looked at; `trouble` says why Slurm could not be asked, else it is empty."""
+
+    poller: Poller = field(default_factory=Poller)
+    trouble: str = ""
+
+    def refresh(self, jobs: Iterable[StoredJob]) -> None:
+        """Write the news of those jobs that have not ended by their own records."""
+        waiting = [job for job in jobs if job.record.slurm_id and job.record.state not in ENDED]
+        if not waiting:
+            return
+        sight = self.poller.look()
+        self.trouble = sight.trouble
+        if sight.trouble:
+            return
+        statuses = {job.record.job: _own(job.record, sight.jobs) for job in waiting}
+        gone = [job for job in waiting if statuses[job.record.job] is None]
+        if gone:
+            try:
+                known = {status.id: status for status in client.accounting([str(job.record.slurm_id) for job in gone])}
+            except CannotActError as error:
+                self.trouble = error.message
+                return
+            statuses.update({job.record.job: _own(job.record, known) for job in gone})
+        for job in waiting:
+            _record(job, statuses[job.record.job])
+
+
+@cache
+def refresher() -> Refresher:
+    """The one of this process: all that wait here share a poll."""
+    return Refresher()
+
+
+def take_out(job: StoredJob) -> JobRecord:
+    """Cancel a job that waits in the queue. One that has started meanwhile is ended too. Raises CannotActError."""
+    client.cancel(str(job.record.slurm_id))
+    record = read_record(job.paths.record)
+    if record.state not in ENDED:
+        record = record.with_(state="stopped", reason="taken out of the queue on request", ended=time.time())
+        write_record(job.paths.record, record.with_(exit_status=1))
+        append_event(job.paths, "stopped", reason=record.reason)
+    return record
+
+
+def _own(record: JobRecord, jobs: dict[str, JobStatus]) -> JobStatus | None:
+    """Slurm's word on our job: an id that now belongs to a job of another name is one of a younger cluster."""
+    status = jobs.get(str(record.slurm_id))
+    return status if status is not None and status.name == record.job else None
+
+
+def _record(job: StoredJob, status: JobStatus | None) -> None:
+    """A supervisor that lives (it holds the job's lock) writes the record itself, unless Slurm has ended the job."""
+    record = read_record(job.paths.record)
+    if record.state in ENDED:
+        return
+    latest = news(status, read_statuses(record, job.paths), len(record.nodes), record.state)
+    changed = _changed(record, latest)
+    if changed is not None and (changed.state in ENDED or not is_supervised(job.paths)):
+        write_record(job.paths.record, changed)
+        append_event(job.paths, changed.state, reason=changed.reason, by="Slurm")
+
+
+def _changed(record: JobRecord, latest: News) -> JobRecord | None:
+    """The new record, or None where nothing is new. A job that runs is its supervisor's to describe."""
+    if latest.state == "running":
+        return None
+    if latest.state == "pending":
+        same = record.state == "pending" and record.reason == latest.reason
+        return None if same else record.with_(state="pending", reason=latest.reason)
+    status = 0 if latest.state == "succeeded" else 1
+    return record.with_(state=latest.state, reason=latest.reason, ended=latest.ended or time.time(), exit_status=status)

@@ -1,0 +1,69 @@
+"""The nodes of the allocation that we are in, as a site: looked at in one step, in the order of the network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from launcher.errors import CannotActError
+from launcher.hosts.bundle import shared_bundle
+from launcher.hosts.protocol import Host, HostError
+from launcher.hosts.slurm import SlurmHost
+from launcher.inventory import SlurmCluster
+from launcher.jobs.site import Site
+from launcher.jobs.slurm_submit import devices_per_node, jobs_directory
+from launcher.slurm.allocation import Allocation, muster
+from launcher.slurm.values import index_list
+from launcher.topology import HostTopology, probe_all
+
+
+def slurm_site(cluster: SlurmCluster, allocation: Allocation, script: str, job: str) -> Site:
+    """Every node with its facts. What an earlier run of `job` left on them is ended first. Raises CannotActError."""
+    directory = jobs_directory(cluster)
+    python = cluster.python or sys.executable
+    bundle = shared_bundle(directory / ".node-side", with_psutil=python != sys.executable)
+    arguments = {"job": job, "directory": str(directory), "paths": [script]}
+    facts = muster(allocation, [python, bundle, "muster"], json.dumps(arguments).encode())
+    for node, fact in facts.items():
+        if fact["missing"]:
+            raise CannotActError(f"{node} has no file {script}", help="put the script where all nodes can read it")
+    hosts: dict[str, Host] = {node: SlurmHost(node, allocation.job_id) for node in facts}
+    return Site(
+        hosts=hosts,
+        facts=facts,
+        bundles=dict.fromkeys(facts, bundle),
+        topologies=_topologies(cluster, hosts, facts),
+        python=python,
+        known={node: {"slurm_job": allocation.job_id} for node in facts},
+    )
+
+
+def _topologies(
+    cluster: SlurmCluster, hosts: Mapping[str, Host], facts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, HostTopology]:
+    """Each node's hardware with its switches; a job that asked for no GPU has none, whatever else is in the node."""
+    if devices_per_node(cluster) is None:
+        found: Mapping[str, HostTopology | HostError] = {node: HostTopology(node) for node in hosts}
+    else:
+        found = probe_all(list(hosts.values()))
+    topologies = {}
+    for node, topology in found.items():
+        if isinstance(topology, HostError):
+            raise topology
+        switches = tuple(str(facts[node].get("topology") or "").split(".")[:-1])
+        topologies[node] = allocated(replace(topology, switches=switches), str(facts[node].get("visible") or ""))
+    return topologies
+
+
+def allocated(topology: HostTopology, visible: str) -> HostTopology:
+    """Only the devices that the job holds: `visible` is Slurm's CUDA_VISIBLE_DEVICES.
+
+    Where Slurm hides the others from the job, the tools number what is left from 0, and all that they show is ours.
+    """
+    wanted: Sequence[int] = index_list(visible)
+    if len(topology.devices) <= len(wanted) or not wanted:
+        return topology
+    return replace(topology, devices=tuple(device for device in topology.devices if device.index in wanted))

@@ -1,0 +1,182 @@
+"""The supervisor inside Slurm's batch script: it finds the nodes, starts all agents in one step, hears the warning."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from launcher.agent.plan import AgentPlan, several
+from launcher.common.paths import JobPaths
+from launcher.errors import CannotActError, DlaunchError
+from launcher.hosts.node_side import call
+from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.slurm import start_step
+from launcher.inventory import Cluster, SlurmCluster, load_inventory
+from launcher.jobs.machine import Conclude, StopAttempt, bad_hosts
+from launcher.jobs.prepare import lay_out, placed_fields
+from launcher.jobs.record import ENDED
+from launcher.jobs.request import resized
+from launcher.jobs.site import Site
+from launcher.jobs.slurm_site import slurm_site
+from launcher.jobs.store import append_event
+from launcher.jobs.supervisor import Supervisor
+from launcher.slurm import client
+from launcher.slurm.allocation import Allocation
+from launcher.slurm.bad_nodes import add_bad_nodes
+from launcher.slurm.lifecycle import Warned, after_the_end, restart_reason
+from launcher.slurm.script import container_options
+from launcher.slurm.status import JobStatus
+
+
+def supervise(directory: str) -> str:
+    """What submitit runs in the batch script: supervise the job of `directory` to its end; returns its state."""
+    paths = JobPaths(Path(directory))
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    supervisor = SlurmSupervisor(paths, Allocation.from_environment())
+    supervisor.start()
+    return supervisor.record.state
+
+
+class SlurmSupervisor(Supervisor):
+    """Supervises one run of the batch script; a requeued job is supervised by the next run's, with the next attempt."""
+
+    def __init__(self, paths: JobPaths, allocation: Allocation) -> None:
+        super().__init__(paths, {}, None)
+        self.allocation = allocation
+        inventory, _ = load_inventory(Path(self.record.inventory) if self.record.inventory else None)
+        _, cluster = inventory.cluster(self.record.cluster)
+        assert isinstance(cluster, SlurmCluster)
+        self.cluster = cluster
+        self.warned: Warned | None = None
+        self.told = False  # the ranks know of the warning
+        self.terminated = False  # Slurm is ending the job
+        self.stopped_by_us = False  # this attempt
+        signal.signal(signal.SIGUSR2, self._on_warning)
+        signal.signal(signal.SIGTERM, self._on_termination)
+
+    def start(self) -> None:
+        """Take up the job where it stands: new, or requeued by Slurm."""
+        if self.record.state in ENDED:
+            return  # stopped while it waited
+        try:
+            self._lay_out()
+        except DlaunchError as error:
+            self._conclude(Conclude("failed", str(error)))
+            return
+        self.run(adopt=False)
+
+    def _lay_out(self) -> None:
+        again = self.allocation.restarts > 0
+        attempt = self.record.attempt + again
+        reason = f"requeued: {restart_reason(_earlier(self.allocation.job_id), self.record.reason)}" if again else ""
+        append_event(self.paths, "allocated", nodes=list(self.allocation.nodes), restarts=self.allocation.restarts)
+        self._save(state="starting", attempt=attempt, reason=reason, slurm_id=self.allocation.job_id)
+        site = self._open_site(self.cluster, self.allocation.nodes)
+        layout = lay_out(self.cluster, resized(self.spec, len(self.allocation.nodes)), site, self.record.job)
+        self.spec, self.rendezvous = layout.spec, layout.rendezvous
+        self.life = replace(self.life, attempt=attempt)
+        self._save(addresses=site.known, **placed_fields(layout))
+
+    def _open_site(self, cluster: Cluster, names: Sequence[str]) -> Site:
+        assert isinstance(cluster, SlurmCluster)
+        chosen = replace(self.allocation, nodes=tuple(names))
+        return slurm_site(cluster, chosen, self.spec.script, self.record.job)
+
+    def _stop_agents(self, action: StopAttempt) -> list[str]:
+        self.stopped_by_us = True
+        return super()._stop_agents(action)
+
+    def _spawn(self, plans: Mapping[str, AgentPlan]) -> None:
+        """One step over all nodes, in which each agent finds its own plan."""
+        self.stopped_by_us = False
+        first = self.record.nodes[0]
+        start_step(
+            self.allocation.job_id,
+            list(plans),
+            [first.python, first.bundle, "run"],
+            several(plans),
+            f"{first.directory}/agents.log",
+            [f"--job-name=agents-{self.record.attempt}", *container_options(self.cluster)],
+        )
+
+    def _tick(self) -> None:
+        if self.warned is not None and not self.told:
+            self._pass_on_warning()
+        if self.warned is not None and self.warned.must_leave(time.monotonic()):
+            self._conclude(Conclude("failed", "its ranks did not end within the grace time of the warning"))
+            return
+        super()._tick()
+
+    def _pass_on_warning(self) -> None:
+        """Every rank hears SIGUSR2, and may write a checkpoint."""
+        self.told = True
+        append_event(self.paths, "warned", grace_s=self.cluster.signal_seconds)
+        nodes = {node.host: node for node in self.record.nodes}
+        answers = on_all(
+            [self.hosts[name] for name in nodes],
+            lambda host: call(
+                host,
+                nodes[host.name].python,
+                nodes[host.name].bundle,
+                "warn",
+                directory=nodes[host.name].directory,
+                node_rank=nodes[host.name].node_rank,
+            ),
+        )
+        deaf = [name for name, answer in answers.items() if isinstance(answer, HostError)]
+        if deaf:
+            append_event(self.paths, "not warned", hosts=deaf)
+
+    def _conclude(self, action: Conclude) -> None:
+        self._note_bad_nodes()
+        if self.terminated:
+            self._leave("stopping", "Slurm is ending the job")
+        elif after_the_end(self.warned or self._stopped_by_slurm(), self.cluster.requeue, action.state) == "requeue":
+            self._requeue(f"Slurm asked its ranks to end: {action.reason}")
+        else:
+            super()._conclude(action)
+
+    def _stopped_by_slurm(self) -> Warned | None:
+        """Preemption tells the steps alone: the agents were stopped, and not by us."""
+        views = self.watch.look().values() if self.watch is not None else ()
+        told = any(view.status is not None and view.status.stopped for view in views)
+        return Warned(time.monotonic(), 0.0) if told and not self.stopped_by_us else None
+
+    def _requeue(self, reason: str) -> None:
+        """Put the job back into the queue; Slurm ends this run of the batch script for it."""
+        self._leave("pending", f"requeued: {reason}")
+        try:
+            client.requeue(self.allocation.job_id)
+        except CannotActError as error:
+            super()._conclude(Conclude("failed", f"{reason}, but it could not be requeued: {error.message}"))
+
+    def _leave(self, state: str, reason: str) -> None:
+        self.life = self.life.to("ended", time.monotonic())
+        self._save(state=state, reason=reason)
+        append_event(self.paths, state, reason=reason)
+
+    def _note_bad_nodes(self) -> None:
+        bad = bad_hosts(self.life)
+        if bad:
+            reasons = dict.fromkeys(bad, f"failed job {self.record.job}")
+            add_bad_nodes(self.record.cluster, reasons, time.time())
+
+    def _on_warning(self, number: int, frame: FrameType | None) -> None:
+        self.warned = self.warned or Warned(time.monotonic(), float(self.cluster.signal_seconds))
+
+    def _on_termination(self, number: int, frame: FrameType | None) -> None:
+        self.terminated = True
+
+
+def _earlier(job_id: str) -> list[JobStatus]:
+    try:
+        return client.earlier_runs(job_id)
+    except CannotActError:
+        return []

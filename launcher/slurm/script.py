@@ -1,0 +1,110 @@
+"""The batch script: a cluster's entry and a job's shape -> sbatch options and shell lines. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.errors import InputError
+from launcher.inventory import SlurmCluster
+from launcher.slurm.values import UNLIMITED, duration
+from launcher.spec import JobSpec
+
+Flags = dict[str, str | int | bool]
+# Keys of the inventory that are sbatch options under another or the same name.
+_SAME_NAME = (
+    "partition", "account", "qos", "time", "constraint", "gres", "gpus_per_node", "cpus_per_task", "mem", "nodelist",
+    "reservation", "switches", "segment", "licenses",
+)  # fmt: skip
+# What `sbatch:` may not say, since the job would not be what was planned.
+_OURS = frozenset({"nodes", "ntasks", "ntasks-per-node", "signal", "job-name", "array", "output", "error", "open-mode"})
+SUPERVISE = "supervise"
+# bash keeps the allocation while an agent lives, also when the supervisor was killed, and passes the warning on to it.
+# The steps hold a shared lock on the file; the last line waits for the last of them.
+SUPERVISE_FUNCTION = """\
+export DLAUNCH_STEPS=${TMPDIR:-/tmp}/dlaunch-steps-$SLURM_JOB_ID
+supervise() {
+  "$@" &
+  local supervisor=$! status
+  trap 'kill -USR2 $supervisor 2>/dev/null' USR2
+  trap 'kill -TERM $supervisor 2>/dev/null' TERM
+  while wait $supervisor; status=$?; kill -0 $supervisor 2>/dev/null; do :; done
+  while ! flock "$DLAUNCH_STEPS" true; do :; done
+  rm -f "$DLAUNCH_STEPS"
+  return $status
+}"""
+
+
+@dataclass(frozen=True)
+class Script:
+    """`flags`: sbatch options by long name, without dashes; `True` stands for an option without a value."""
+
+    flags: Flags
+    setup: Sequence[str]
+
+
+def batch_script(cluster: SlurmCluster, spec: JobSpec, job: str, exclude: Sequence[str] = ()) -> Script:
+    """The options and setup lines of `job`, which is Slurm's name for it too: it tells a reused Slurm id apart.
+
+    Raises InputError for a passthrough flag that we set ourselves.
+    """
+    flags: Flags = {}
+    for key in _SAME_NAME:
+        value = getattr(cluster, key)
+        if value is not None:
+            flags[key.replace("_", "-")] = value
+    excluded = [*filter(None, [cluster.exclude]), *exclude]
+    if excluded:
+        flags["exclude"] = ",".join(excluded)
+    flags["nodes"] = _nodes(spec)
+    flags["ntasks-per-node"] = 1
+    flags["job-name"] = job
+    flags["signal"] = f"B:USR2@{cluster.signal_seconds}"
+    flags["requeue" if cluster.requeue else "no-requeue"] = True
+    flags.update(_passthrough(cluster.sbatch))
+    return Script(flags, SUPERVISE_FUNCTION.splitlines())
+
+
+def _nodes(spec: JobSpec) -> str:
+    low, high = spec.min_nodes or spec.nodes, spec.max_nodes or spec.nodes
+    return str(high) if low == high else f"{low}-{high}"
+
+
+def _passthrough(given: Mapping[str, str | int | bool]) -> Flags:
+    flags: Flags = {}
+    for name, value in given.items():
+        long_name = name.lstrip("-").replace("_", "-")
+        if long_name in _OURS:
+            raise InputError(f"--{long_name} is set by dlaunch", where="sbatch", help="remove it from `sbatch:`")
+        if value is not False:
+            flags[long_name] = value
+    return flags
+
+
+def container_options(cluster: SlurmCluster) -> list[str]:
+    """srun's options of pyxis, for the step of the agents."""
+    if not cluster.container_image:
+        return []
+    mounts = [f"--container-mounts={','.join(cluster.container_mounts)}"] if cluster.container_mounts else []
+    return [f"--container-image={cluster.container_image}", *mounts]
+
+
+def help_options(text: str) -> frozenset[str]:
+    """Long options that `sbatch --help` or `srun --help` lists."""
+    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text))
+
+
+def check_time(cluster: SlurmCluster, where: str) -> None:
+    """Raises InputError for a time limit that Slurm could not read, or that leaves no room for the warning."""
+    if cluster.time is None or cluster.time in UNLIMITED:
+        return
+    seconds = duration(cluster.time)
+    if seconds is None:
+        raise InputError(f"{cluster.time!r} is no time limit", where=f"{where}: time", help="for example 1-00:00:00")
+    if seconds <= cluster.signal_seconds:
+        raise InputError(
+            f"the warning {cluster.signal_seconds} s before the end leaves nothing of {cluster.time}",
+            where=f"{where}: signal_seconds",
+            help="a longer `time` or a shorter `signal_seconds`",
+        )
