@@ -11,7 +11,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hang": ("doctor.cli.questions.hang", "root cause of a hang (also: nothing hangs)"),
     "straggler": ("doctor.cli.questions.straggler", "who is slow, since when, and why"),
     "mesh": ("doctor.cli.questions.mesh", "is the mesh where it should be"),
+    "collect": ("doctor.cli.collect.collect", "a bundle to keep or to send"),
     "nccl": ("doctor.cli.nccl.nccl", "explain NCCL and watchdog logs of any job"),
+    "stacks": ("doctor.cli.stacks.stacks", "one merged tree of all ranks' stacks"),
+    "timeline": ("doctor.cli.timeline.timeline", "all ranks' collectives as a Perfetto trace"),
 }
 
 

@@ -1,0 +1,58 @@
+"""`ddoctor collect`: a bundle of a job's evidence, to keep or to send."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from launcher.console import print_json
+
+
+@click.command()
+@click.argument("job")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A .tar.gz.")
+@click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
+@click.option("--full", is_flag=True, help="Whole dumps instead of each node's reductions.")
+@click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower.")
+@click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job.")
+@click.option("--anonymize", is_flag=True, help="Replace host names, addresses and user names, the same everywhere.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def collect(
+    job: str,
+    output: Path,
+    inventory: object,
+    full: bool,
+    native: bool,
+    interval: float,
+    anonymize: bool,
+    as_json: bool,
+) -> None:
+    """Collect a JOB's evidence into one archive that ddoctor reads anywhere.
+
+    Example: ddoctor collect last -o bundle.tar.gz
+    """
+    from doctor.anonymize import anonymize_folder
+    from doctor.archives import pack
+    from doctor.collect import Options
+    from doctor.collect import collect as fill
+    from launcher.jobs.record import ENDED
+    from launcher.jobs.store import find_job
+
+    found = find_job(job)
+    with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
+        folder = Path(scratch, found.record.job)
+        samples = 1 if found.record.state in ENDED else 2
+        missing = fill(found, folder, Options(samples, interval, full, native))
+        if anonymize:
+            anonymize_folder(folder, [node.host for node in found.record.nodes])
+        pack(folder, output)
+    for line in missing:
+        click.echo(f"warning: {line}", err=True)
+    if as_json:
+        print_json({"bundle": str(output), "bytes": output.stat().st_size, "missing": missing})
+    else:
+        click.echo(f"{output}: {output.stat().st_size:,} bytes; read it with: ddoctor diagnose {output}")
+    sys.exit(3 if len(missing) == len({node.host for node in found.record.nodes}) else 0)
