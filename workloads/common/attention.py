@@ -2,8 +2,8 @@
 
 Softmax over a whole row is the merge of softmaxes over its parts, weighted by the parts' log-sum-exp (online softmax,
 arXiv:1805.02867; the form for attention: arXiv:2112.05682). Context parallelism uses this: each rank sees the keys in
-parts that arrive one after the other. Shapes: queries ``(B, H, Sq, D)``, keys and values ``(B, Hkv, Sk, D)`` with
-``Hkv`` dividing ``H`` (grouped queries), log-sum-exp ``(B, H, Sq)``.
+parts that arrive one after the other. Shapes: queries `(B, H, Sq, D)`, keys and values `(B, Hkv, Sk, D)` with
+`Hkv` dividing `H` (grouped queries), log-sum-exp `(B, H, Sq)`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHOLE = slice(None)
 
 
 class Partial(NamedTuple):
-    """Attention over some of the keys: ``out (B, H, S, D)`` and ``lse (B, H, S)``, both in fp32 or wider."""
+    """Attention over some of the keys: `out (B, H, S, D)` and `lse (B, H, S)`, both in fp32 or wider."""
 
     out: Tensor
     lse: Tensor
@@ -43,7 +43,7 @@ class Partial(NamedTuple):
         return cls(out, torch.full(queries.shape[:-1], -math.inf, dtype=wide, device=queries.device))
 
     def merge(self, rows: slice, out: Tensor, lse: Tensor) -> None:
-        """Add, in place, what ``rows`` of the queries saw in other keys."""
+        """Add, in place, what `rows` of the queries saw in other keys."""
         old_out, old_lse = self.out[:, :, rows], self.lse[:, :, rows]
         new_lse = torch.logaddexp(old_lse, lse)
         old_weight, new_weight = (old_lse - new_lse).exp(), (lse - new_lse).exp()
@@ -52,7 +52,7 @@ class Partial(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Sums over tiles: for queries ``(B, H, Sq, D)``, keys and values ``(B, Hkv, Sk, D)``, in fp32 or wider."""
+    """Sums over tiles: for queries `(B, H, Sq, D)`, keys and values `(B, Hkv, Sk, D)`, in fp32 or wider."""
 
     queries: Tensor
     keys: Tensor
@@ -60,7 +60,7 @@ class Gradients(NamedTuple):
 
 
 def attend_tiles(state: Partial, q: Tensor, k: Tensor, v: Tensor, tiles: Sequence[Tile]) -> None:
-    """Merge ``tiles`` of the scores of ``q`` against ``k`` into ``state``."""
+    """Merge `tiles` of the scores of `q` against `k` into `state`."""
     groups = q.shape[1] // k.shape[1]
     for rows, columns, causal in tiles:
         keys, values = (_expand_heads(x[:, :, columns], groups) for x in (k, v))
@@ -71,7 +71,7 @@ def attend_tiles(state: Partial, q: Tensor, k: Tensor, v: Tensor, tiles: Sequenc
 def attend_tiles_backward(
     total: Gradients, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, state: Partial, tiles: Sequence[Tile]
 ) -> None:
-    """Add to ``total`` the gradients through ``tiles``; ``state`` is the *final* one, after all tiles."""
+    """Add to `total` the gradients through `tiles`; `state` is the *final* one, after all tiles."""
     groups = q.shape[1] // k.shape[1]
     for rows, columns, causal in tiles:
         keys, values = (_expand_heads(x[:, :, columns], groups) for x in (k, v))
@@ -93,7 +93,7 @@ def _sum_heads(grad: Tensor, groups: int) -> Tensor:
 
 
 class Kernel(NamedTuple):
-    """``forward(q, k, v, causal) -> out, lse`` and ``backward(grad, q, k, v, out, lse, causal) -> dq, dk, dv``."""
+    """`forward(q, k, v, causal) -> out, lse` and `backward(grad, q, k, v, out, lse, causal) -> dq, dk, dv`."""
 
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
     backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Tensor]]
@@ -152,7 +152,7 @@ def _plain_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tenso
 def _plain_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The softmax' derivative, its row sums taken from ``grad · out`` (FlashAttention-2, arXiv:2307.08691, §2.3)."""
+    """The softmax' derivative, its row sums taken from `grad · out` (FlashAttention-2, arXiv:2307.08691, §2.3)."""
     weights = (_scores(q, k, causal) - lse.unsqueeze(-1)).exp()
     grad_scores = weights * (grad @ v.transpose(-2, -1) - (grad * out).sum(-1, keepdim=True))
     grad_scores = grad_scores / math.sqrt(q.shape[-1])

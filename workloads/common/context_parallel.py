@@ -2,15 +2,13 @@
 
 Everything but attention works token by token, so only attention talks. Four ways, same result:
 
-============  ==========================================  ==================================================
-``ring``      keys and values go round by send/recv        n - 1 hops, overlapped with attention on the last part
-``alltoall``  the same ring, a permuting all-to-all a hop  one collective a hop, which every profiler and recorder sees
-``allgather`` all keys and values are gathered first       one collective, memory for the whole sequence's keys
-``ulysses``   all-to-all: whole sequence, some heads       degree is bounded by the heads (arXiv:2309.14509)
-============  ==========================================  ==================================================
+    ring       keys and values go round by send/recv         n - 1 hops, hidden behind attention on the last part
+    alltoall   the same ring, a permuting all-to-all a hop   one collective a hop: every profiler and recorder sees it
+    allgather  all keys and values are gathered first        one collective; memory for the whole sequence's keys
+    ulysses    all-to-all: whole sequence, some heads        degree is bounded by the heads (arXiv:2309.14509)
 
-With ``ulysses=u`` each of the first three runs over ``n / u`` places of ``u`` ranks that share the heads
-(arXiv:2405.07719). ``torch-allgather`` and ``torch-alltoall`` are the ring that comes with torch.
+With `ulysses=u` each of the first three runs over `n / u` places of `u` ranks that share the heads
+(arXiv:2405.07719). `torch-allgather` and `torch-alltoall` are the ring that comes with torch.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ SEQUENCE = 2  # dim of the tokens in (B, H, S, D), the order that kernels take; 
 class Layout:
     """Which positions of a sequence each rank of the axis holds, in the order in which it holds them.
 
-    ``places`` parts of the sequence, each shared evenly by ``ulysses`` neighbours. With ``zigzag`` the sequence is cut
-    in ``2 * places`` chunks and place ``p`` holds chunk ``p`` and, behind it, chunk ``2 * places - 1 - p``: under a
+    `places` parts of the sequence, each shared evenly by `ulysses` neighbours. With `zigzag` the sequence is cut
+    in `2 * places` chunks and place `p` holds chunk `p` and, behind it, chunk `2 * places - 1 - p`: under a
     causal mask each place then has the same number of scores to compute.
     """
 
@@ -51,7 +49,7 @@ class Layout:
         return self.places * self.ulysses
 
     def positions(self, length: int) -> Tensor:
-        """``(degree, length / degree)`` positions. Raises ValueError if the length does not divide."""
+        """`(degree, length / degree)` positions. Raises ValueError if the length does not divide."""
         chunks = self.places * (2 if self.zigzag else 1)
         if length % chunks or length % self.degree:
             raise ValueError(
@@ -64,7 +62,7 @@ class Layout:
 
 
 def ring_tiles(rank: int, source: int, causal: bool, zigzag: bool, length: int) -> list[Tile]:
-    """What ``rank``'s queries see of ``source``'s keys, both of ``length`` tokens.
+    """What `rank`'s queries see of `source`'s keys, both of `length` tokens.
 
     Under a causal mask contiguous ranks see all of earlier ranks' keys and none of later ones'. In zigzag order
     (head, tail) both of a rank's chunks lie behind an earlier rank's head and before its tail, and only the tail lies
@@ -79,7 +77,7 @@ def ring_tiles(rank: int, source: int, causal: bool, zigzag: bool, length: int) 
 
 
 def gathered_tiles(positions: Tensor, causal: bool, zigzag: bool) -> list[Tile]:
-    """What queries at ``positions (S / n,)`` see of all keys in order: those before their chunk, and in the chunk."""
+    """What queries at `positions (S / n,)` see of all keys in order: those before their chunk, and in the chunk."""
     if not causal:
         return [Tile(WHOLE, WHOLE, False)]
     tiles, length = [], len(positions) // (2 if zigzag else 1)
@@ -229,7 +227,7 @@ class _ExchangedAttention(torch.autograd.Function):
 
 
 def exchanged(exchange: Exchange) -> AttentionFn:
-    """Attention over the places of ``exchange``, on this rank's tokens."""
+    """Attention over the places of `exchange`, on this rank's tokens."""
     apply: Any = _ExchangedAttention.apply
 
     def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
@@ -240,13 +238,13 @@ def exchanged(exchange: Exchange) -> AttentionFn:
 
 
 def trade_dims(x: Tensor, split: int, concat: int, group: dist.ProcessGroup) -> Tensor:
-    """All-to-all that shards dim ``split`` and makes dim ``concat`` whole; its backward is the reverse trade."""
+    """All-to-all that shards dim `split` and makes dim `concat` whole; its backward is the reverse trade."""
     parts = torch.stack(x.chunk(group.size(), split))
     return torch.cat(all_to_all_single_autograd(parts, None, None, group).unbind(0), concat)
 
 
 def ulysses(inner: AttentionFn, group: dist.ProcessGroup) -> AttentionFn:
-    """``inner`` on all tokens of the group and 1/u of the heads.
+    """`inner` on all tokens of the group and 1/u of the heads.
 
     Key heads fewer than the group are repeated first. Raises ValueError where the heads do not divide.
     """
@@ -265,7 +263,7 @@ def ulysses(inner: AttentionFn, group: dist.ProcessGroup) -> AttentionFn:
 
 
 def context_attention(mesh: DeviceMesh, implementation: str, layout: Layout) -> AttentionFn:
-    """The model's attention over the one-axis ``mesh``, whose ranks hold ``layout``'s positions.
+    """The model's attention over the one-axis `mesh`, whose ranks hold `layout`'s positions.
 
     Raises ValueError where the implementation cannot follow the layout.
     """

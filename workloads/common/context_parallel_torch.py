@@ -22,7 +22,7 @@ private: Any = _ring
 def torch_ring(mesh: DeviceMesh, zigzag: bool, rotate: str) -> AttentionFn:
     """Torch's ring over a one-axis mesh, through its dispatcher for scaled dot-product attention on DTensors.
 
-    ``rotate`` is how keys travel: ``allgather`` (once) or ``alltoall`` (a hop at a time).
+    `rotate` is how keys travel: `allgather` (once) or `alltoall` (a hop at a time).
     """
     public.set_rotate_method(rotate)
     public._enable_context_parallel_dispatcher()

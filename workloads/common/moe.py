@@ -26,10 +26,10 @@ from workloads.common.config import ModelConfig
 class Routing:
     """How tokens find experts and what keeps the experts evenly busy.
 
-    ``auxiliary`` adds ``auxiliary_weight · E · Σ_e f_e P_e`` to the loss, with f the share of choices and P the mean
-    probability of expert e (Switch Transformer, arXiv:2101.03961, §2.2); ``bias`` instead moves a bias that only the
-    choice sees by ``bias_rate`` against the load's sign after each step (arXiv:2408.15664).
-    ``capacity`` > 0 lets an expert take at most ``capacity · S · k / E`` tokens of each sequence (of this rank's S
+    `auxiliary` adds `auxiliary_weight · E · Σ_e f_e P_e` to the loss, with f the share of choices and P the mean
+    probability of expert e (Switch Transformer, arXiv:2101.03961, §2.2); `bias` instead moves a bias that only the
+    choice sees by `bias_rate` against the load's sign after each step (arXiv:2408.15664).
+    `capacity` > 0 lets an expert take at most `capacity · S · k / E` tokens of each sequence (of this rank's S
     tokens of it), first choices first, then in order (GShard, arXiv:2006.16668); what is over is dropped and counted.
     """
 
@@ -37,14 +37,14 @@ class Routing:
     auxiliary_weight: float = 0.01
     bias_rate: float = 0.001
     capacity: float = 0.0
-    chunks: int = 1  # of tokens, whose dispatch overlaps with the experts' work on the chunk before
+    chunks: int = 1  # of tokens: the next one travels while experts work on one, and gathers sharded experts anew
 
     def limit(self, sequence: int, top_k: int, experts: int) -> int:
         return math.ceil(self.capacity * sequence * top_k / experts)
 
 
 class Choice(NamedTuple):
-    """``experts``, ``weights`` and ``kept`` (bool), each ``(T, k)``."""
+    """`experts`, `weights` and `kept` (bool), each `(T, k)`."""
 
     experts: Tensor
     weights: Tensor
@@ -70,7 +70,7 @@ class Router(nn.Module):
         self.dropped: Tensor
 
     def forward(self, x: Tensor) -> tuple[Choice, Tensor]:
-        """``x (B, S, D)`` → the choice for its B · S tokens, and ``x`` with the auxiliary loss attached."""
+        """`x (B, S, D)` → the choice for its B · S tokens, and `x` with the auxiliary loss attached."""
         # In low precision near ties would fall differently from rank to rank.
         weight = cast(Tensor, cast(Any, _SumGradient.apply)(self.weight, self.sequence_group))
         probabilities = F.linear(x.flatten(0, 1).float(), weight.float()).softmax(-1)
@@ -95,7 +95,7 @@ class Router(nn.Module):
         return self.routing.auxiliary_weight * len(load) * (share * probabilities.mean(0)).sum()
 
     def _within_capacity(self, experts: Tensor) -> Tensor:
-        """Which choices ``(B, S, k)`` find room at their expert."""
+        """Which choices `(B, S, k)` find room at their expert."""
         if not self.routing.capacity:
             return torch.ones_like(experts, dtype=torch.bool)
         queue = experts.transpose(1, 2).flatten(1)  # all first choices before all second ones
@@ -110,7 +110,7 @@ def _recomputing() -> bool:
 
 
 class _AttachLoss(torch.autograd.Function):
-    """Identity on ``x`` whose backward also starts the backward of a loss that leaves no other way, as on a stage."""
+    """Identity on `x` whose backward also starts the backward of a loss that leaves no other way, as on a stage."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, loss: Tensor, scale: float) -> Tensor:
@@ -148,14 +148,14 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(config.experts, config.hidden, config.dim))
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Rows ``(N, D)``, sorted by expert, ``counts (El,)`` of each → ``(N, D)``."""
+        """Rows `(N, D)`, sorted by expert, `counts (El,)` of each → `(N, D)`."""
         gate, up, down = (x.to_local() if isinstance(x, DTensor) else x for x in (self.gate, self.up, self.down))
         hidden = F.silu(grouped_matmul(rows, gate, counts)) * grouped_matmul(rows, up, counts)
         return grouped_matmul(hidden, down, counts)
 
 
 def grouped_matmul(rows: Tensor, matrices: Tensor, counts: Tensor) -> Tensor:
-    """``rows (N, D)``, of which the first ``counts[0]`` meet ``matrices[0] (D, F)`` and so on → ``(N, F)``."""
+    """`rows (N, D)`, of which the first `counts[0]` meet `matrices[0] (D, F)` and so on → `(N, F)`."""
     kernel = getattr(F, "grouped_mm", None)
     if kernel is not None and (rows.device.type == "cpu" or rows.dtype == torch.bfloat16):
         return cast(Tensor, kernel(rows, matrices, offs=counts.cumsum(0, dtype=torch.int32)))
@@ -169,7 +169,7 @@ def grouped_matmul_plain(rows: Tensor, matrices: Tensor, counts: Tensor) -> Tens
 
 
 class MoE(nn.Module):
-    """Router and experts in place of a feed-forward: ``(B, S, D)`` → ``(B, S, D)``."""
+    """Router and experts in place of a feed-forward: `(B, S, D)` → `(B, S, D)`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class Shipment:
 
     @classmethod
     def plan(cls, counts: Tensor, group: dist.ProcessGroup | None) -> Shipment:
-        """``counts (E,)``: this rank's rows for each expert. Exchanges the counts."""
+        """`counts (E,)`: this rank's rows for each expert. Exchanges the counts."""
         if group is None:
             return cls(None, [], [], counts, torch.empty(0, dtype=torch.int64))
         arriving = torch.empty_like(counts)
@@ -244,7 +244,7 @@ def mixtures(part: nn.Module) -> Iterator[MoE]:
 
 
 def share_experts(moe: MoE, mesh: DeviceMesh) -> None:
-    """Leave each rank of the one-axis ``mesh`` E / ep experts. Raises ValueError if they do not divide."""
+    """Leave each rank of the one-axis `mesh` E / ep experts. Raises ValueError if they do not divide."""
     count = moe.experts.gate.shape[0]
     if count % mesh.size():
         raise ValueError(f"{count} experts do not divide over ep={mesh.size()}")
@@ -258,7 +258,7 @@ def share_experts(moe: MoE, mesh: DeviceMesh) -> None:
 def rebalance(part: nn.Module) -> Tensor:
     """After a step: move the routers' biases if asked, and start counting anew.
 
-    Returns ``(layers, E + 1)``: each layer's load and, last, its dropped choices, summed by one all-reduce over the
+    Returns `(layers, E + 1)`: each layer's load and, last, its dropped choices, summed by one all-reduce over the
     ranks that share a load.
     """
     routers = [moe.router for moe in mixtures(part)]

@@ -57,7 +57,7 @@ class Pipeline:
 
 
 def split_layers(layers: int, stages: int, lighter: int) -> list[range]:
-    """Contiguous layers for each stage, as even as they come, counting embedding and output as ``lighter`` layers each.
+    """Contiguous layers for each stage, as even as they come, counting embedding and output as `lighter` layers each.
 
     Raises ValueError if a stage would have nothing to do.
     """
@@ -73,7 +73,7 @@ def split_layers(layers: int, stages: int, lighter: int) -> list[range]:
 
 
 def cut(model: Transformer, layers: range, first: bool, last: bool) -> Transformer:
-    """The stage of ``model`` (still on the meta device) with these layers, under their names in the whole model."""
+    """The stage of `model` (still on the meta device) with these layers, under their names in the whole model."""
     if model.config.tied:
         raise ValueError("tied embeddings are on two stages of a pipeline: choose a preset without them")
     stage = copy.deepcopy(model)
@@ -97,7 +97,7 @@ def stages_by_hand(
 def stages_by_tracing(
     model: Transformer, split: list[range], microbatch: Tensor, shape: Pipeline, group: dist.ProcessGroup, rank: int
 ) -> list[Any]:
-    """The stages of this rank, cut out of the traced ``model``, of which tracing needs every parameter allocated."""
+    """The stages of this rank, cut out of the traced `model`, of which tracing needs every parameter allocated."""
     before = {f"layers.{layers.start}": SplitPoint.BEGINNING for layers in split[1:]}
     pipe = pipeline(model, (microbatch,), split_spec=before)
     return [pipe.build_stage(index, microbatch.device, group) for index in shape.stages_of(rank)]
@@ -111,7 +111,7 @@ def build_schedule(stages: list[Any], shape: Pipeline, loss: Callable[[Tensor, T
 
 
 def expected_timeline(schedule: Any, shape: Pipeline) -> Timeline:
-    """What the order that ``schedule`` will run costs in theory."""
+    """What the order that `schedule` will run costs in theory."""
     if SCHEDULES[shape.schedule] == SINGLE:  # the order that torch tells for these is not the one that it runs
         order = gpipe if shape.schedule == "GPipe" else one_forward_one_backward
         return play(order(shape.ranks, shape.microbatches))
