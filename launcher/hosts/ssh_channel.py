@@ -23,7 +23,7 @@ from launcher.hosts.ssh_errors import SSH_ERRORS
 
 CHUNK = 1 << 18
 PROBE_AFTER_S = 3.0  # of silence
-PROBE_TIMEOUT_S = 5.0
+PROBE_TIMEOUT_S = 7.0
 SESSIONS = 8  # of the 10 that sshd allows by default (MaxSessions): one is for probes, one to end a command
 SESSION_PATIENCE_S = 30.0
 INPUT_PAUSE_S = 0.02  # between looks at the window while it is full

@@ -26,7 +26,8 @@ from launcher.hosts.ssh_address import SshAddress, last_hop
 from launcher.hosts.ssh_errors import SSH_ERRORS, RejectUnknown, explain, turned_away
 
 CONNECT_TIMEOUT_S = 10
-HANDSHAKE_TIMEOUT_S = 8  # a frozen host accepts a connection and then says nothing
+BANNER_TIMEOUT_S = 8  # a frozen host accepts a connection and then says nothing
+LOGIN_TIMEOUT_S = 30  # many an sshd looks names up first
 THREAD_END_S = 5.0
 PATIENCE_S = 30.0  # for how long an sshd that turns us away is asked again
 CONFIG_FILES = ("~/.ssh/config", "/etc/ssh/ssh_config")
@@ -111,9 +112,9 @@ class Connector:
 
     def _prepare(self, address: SshAddress, gateway: Connection | None) -> Connection:
         options: dict[str, object] = {
-            "banner_timeout": HANDSHAKE_TIMEOUT_S,
-            "auth_timeout": HANDSHAKE_TIMEOUT_S,
-            "channel_timeout": HANDSHAKE_TIMEOUT_S,
+            "banner_timeout": BANNER_TIMEOUT_S,
+            "auth_timeout": LOGIN_TIMEOUT_S,
+            "channel_timeout": CONNECT_TIMEOUT_S,
         }
         if address.identity:
             key = self._key(address.identity)

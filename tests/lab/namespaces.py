@@ -15,10 +15,6 @@ NAMED = Path("/run/netns")
 CLONE_NEWNET = 0x40000000
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-
 def ip_batch(lines: Sequence[str], namespace: str | None = None) -> None:
     """Many `ip` commands in one process; raises RuntimeError with what ip said."""
     where = ["-n", namespace] if namespace else []
@@ -63,7 +59,7 @@ def remove(namespace: str) -> None:
     """Kill everything that lives in `namespace`, then delete it; nothing happens where there is none."""
     if exists(namespace):
         kill_all(namespace)
-        ip("netns", "delete", namespace)
+        ip_batch([f"netns delete {namespace}"])
 
 
 def is_init(pid: int) -> bool:

@@ -26,13 +26,15 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.lab import namespaces, packages, seed
-from tests.lab.namespaces import ip, ip_batch, wait_until
+from tests.lab.namespaces import wait_until
+from tests.lab.network import LOGIN, Network
 from tests.lab.seed import LOGIN_ADDRESS, SUBNET, HostOptions, Member
 
 CHECKOUT = Path(__file__).parents[2]
@@ -60,9 +62,10 @@ class SshLab:
         self.hosts = [f"n{number}" for number in range(1, count + 1)]
         self.share = [str(Path(folder).resolve()) for folder in share]
         self.directory = directory or Path(tempfile.mkdtemp(prefix="dlaunch-ssh-lab-"))
-        self.id = f"lab{secrets.token_hex(3)}"
         chosen = {**dict.fromkeys(self.hosts, options or HostOptions()), **(per_host or {})}
         self.members = [Member(name, self.address(name), chosen[name]) for name in self.hosts]
+        addresses = {LOGIN: LOGIN_ADDRESS, **{name: self.address(name) for name in self.hosts}}
+        self._cables = Network(f"lab{secrets.token_hex(3)}", addresses)
         self._machines: dict[str, subprocess.Popen[bytes]] = {}
 
     @classmethod
@@ -70,7 +73,7 @@ class SshLab:
         """The lab that was raised in `directory` by another process; raises FileNotFoundError."""
         record = json.loads((directory / "lab.json").read_text())
         lab = cls(record["count"], share=record["share"], directory=directory)
-        lab.id = record["id"]
+        lab._cables = replace(lab._cables, lab=record["id"])
         return lab
 
     def __enter__(self) -> SshLab:
@@ -113,7 +116,7 @@ class SshLab:
 
     def namespace(self, member: str) -> str:
         """Name of the network namespace of a host, or of `login`."""
-        return f"{self.id}-{member}"
+        return self._cables.namespace(member)
 
     def inventory_yaml(self, **settings: Any) -> str:
         """An inventory whose default cluster `lab` is this lab; `settings` add keys to it or replace them."""
@@ -132,18 +135,17 @@ class SshLab:
     def up(self) -> None:
         """Raise all; returns when every sshd listens."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        record = {"id": self.id, "count": len(self.hosts), "share": self.share}
+        record = {"id": self._cables.lab, "count": len(self.hosts), "share": self.share}
         (self.directory / "lab.json").write_text(json.dumps(record))
         self._write_files()
-        self._connect()
+        self._cables.up()
         for host in self.hosts:
             self._machines[host] = self._start(host)
         for host in self.hosts:
             self._wait_for_sshd(host)
 
     def down(self) -> None:
-        for member in [*self.hosts, "login"]:
-            namespaces.remove(self.namespace(member))
+        self._cables.down()
         for machine in self._machines.values():
             machine.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -172,26 +174,13 @@ class SshLab:
         }
         return "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items())
 
-    def _connect(self) -> None:
-        login = self.namespace("login")
-        ip_batch([f"netns add {self.namespace(member)}" for member in ["login", *self.hosts]])
-        ip_batch(
-            ["link set lo up", "link add br0 type bridge", f"addr add {LOGIN_ADDRESS}/24 dev br0", "link set br0 up"]
-            + [f"link add {host} type veth peer name eth0 netns {self.namespace(host)}" for host in self.hosts]
-            + [f"link set {host} master br0 up" for host in self.hosts],
-            login,
-        )
-        for host in self.hosts:
-            lines = ["link set lo up", f"addr add {self.address(host)}/24 dev eth0", "link set eth0 up"]
-            ip_batch(lines, self.namespace(host))
-
     def _start(self, host: str) -> subprocess.Popen[bytes]:
         script = f"set -a; . {shlex.quote(str(self.directory / host / 'boot.env'))}; set +a\n{INIT.read_text()}"
         with (self.directory / host / "boot.log").open("wb") as log:
             return subprocess.Popen(
                 [
-                    *("nsenter", f"--net={namespaces.NAMED / self.namespace(host)}"),
-                    *("unshare", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "sh", "-c", script),
+                    *(*self._cables.enter(host), "unshare", "--uts", "--ipc", "--pid", "--mount"),
+                    *("--fork", "--kill-child", "sh", "-c", script),
                 ],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
                 stdin=subprocess.DEVNULL,
@@ -216,11 +205,11 @@ class SshLab:
 
     def cut(self, host: str) -> None:
         """Pull the cable."""
-        ip("-n", self.namespace("login"), "link", "set", host, "down")
+        self._cables.cut(host)
 
     def heal(self, host: str) -> None:
         """Undo `cut` and `freeze`."""
-        ip("-n", self.namespace("login"), "link", "set", host, "up")
+        self._cables.heal(host)
         namespaces.signal_all(self.namespace(host), signal.SIGCONT)
 
     def freeze(self, host: str) -> None:
@@ -250,14 +239,14 @@ class SshLab:
 
     def network(self) -> AbstractContextManager[None]:
         """This thread, and what it starts, talk as the login node (addresses, not names: /etc/hosts stays ours)."""
-        return namespaces.entered(self.namespace("login"))
+        return namespaces.entered(self.namespace(LOGIN))
 
     def login_argv(self, argv: Sequence[str]) -> list[str]:
         """`argv` so that it runs on the login node, with its /etc/hosts."""
         hosts = shlex.quote(str(self.directory / "hosts"))
         script = f'hostname login; mount --bind {hosts} /etc/hosts; exec "$@"'
-        enter = ["nsenter", f"--net={namespaces.NAMED / self.namespace('login')}"]
-        return [*enter, "unshare", "--mount", "--propagation", "slave", "--uts", "sh", "-c", script, "sh", *argv]
+        unshare = ["unshare", "--mount", "--propagation", "slave", "--uts"]
+        return [*self._cables.enter(LOGIN), *unshare, "sh", "-c", script, "sh", *argv]
 
     def login_env(self, **values: str) -> dict[str, str]:
         """The environment of a process on the login node: HOME holds the keys, and no agent is asked."""

@@ -101,4 +101,4 @@ def test_nothing_of_a_lab_is_left(ssh_lab_ready: None) -> None:
     assert not any(folder.exists() for folder in folders)
     assert not lab.directory.exists()
     mounts = Path("/proc/self/mountinfo").read_text()
-    assert lab.id not in mounts and str(lab.directory) not in mounts
+    assert lab.namespace("") not in mounts and str(lab.directory) not in mounts
