@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from doctor.evidence.log_lines import LogLine, Origin, parse_line
 from doctor.evidence.nccl_log import ProcessFacts
-from doctor.evidence.signatures import find, word_filter
+from doctor.evidence.signatures import any_of, find, signatures, word_filter
 from doctor.evidence.source import LINE_LIMIT, Parser, Source, looks_like_text
 from doctor.evidence.watchdog import WORDS, WatchdogReader
-from launcher.common.kernel_lines import KERNEL_WORDS, KernelEvent, parse_kernel
+from launcher.common.kernel_lines import KERNEL_MARKS, KERNEL_WORDS, KernelEvent, parse_kernel
 
 MAX_EVENTS = 20_000
+MAX_PATHS = 64
 MAX_WATCHDOG = 200_000
 
 
@@ -57,28 +59,18 @@ class LogFile:
     name: str
     lines: int
     last_time: float | None = None
+    paths: Mapping[str, int] = field(default_factory=dict)  # connections inside nodes, by transport
 
 
 _INFO = b"NCCL INFO "
-# First words of messages that come by the thousand and carry nothing that another line does not.
-_PLENTY = frozenset(
-    (
-        b"Ring ",
-        b"Trees",
-        b"Tree ",
-        b"thres",
-        b"Setti",
-        b"P2P C",
-        b"NVLS ",
-        b"Intra",
-        b"Patte",
-        b" 0 : ",
-        b"Alloc",
-        b"Mem A",
-    )
-)
-_LINE_WORDS = (*WORDS, b"CCL ", b" via NET", b"-> NET/")
 _TRACE_RETURN = re.compile(rb"^\S+\.(?:cc|h|cu|c):\d+ -> \d+")
+
+
+@cache
+def _telling() -> re.Pattern[bytes]:
+    """Matches every line outside NCCL's INFO level that is worth a closer look."""
+    words = {signature.word.encode() for signature in signatures()}
+    return any_of({*words, *WORDS, *KERNEL_MARKS, b"CCL ", b" via NET", b"-> NET/"})
 
 
 class LogReader:
@@ -95,45 +87,54 @@ class LogReader:
         self.by_prefix: dict[bytes, ProcessFacts] = {}
         self.words = word_filter()
         self.kernel_lines: list[tuple[int, str]] = []
+        self.paths: dict[bytes, int] = {}
         self.lines = 0
         self.last_time: float | None = None
         self.previous = Origin()
 
-    def read(self, lines: Iterable[bytes]) -> None:
-        """Take lines in order, as bytes without their end."""
-        search, kernel, prefixes = self.words.search, KERNEL_WORDS.search, self.by_prefix
-        for number, line in enumerate(lines, start=1):
-            at = line.find(_INFO)
-            if at >= 0:
-                rest = line[at + 10 :]
-                process = prefixes.get(line[:at])
-                if process is not None:
-                    head = rest[:5]
-                    if head in _PLENTY:
-                        continue
-                    if head == b"Chann" and (via := rest.find(b" via ")) > 0 and rest[via + 5 : via + 8] != b"NET":
-                        process.raw_transports[rest[via + 5 :]] += 1
-                        continue
-                self._info(number, line, at, rest)
-            elif search(line) or any(word in line for word in _LINE_WORDS):
-                self._line(number, line)
-            elif kernel(line):
-                self.kernel_lines.append((number, line.decode(errors="replace")))
-            self.lines = number
+    def read(self, blocks: Iterable[Sequence[bytes]]) -> None:
+        """Take blocks of lines in order, as bytes without their ends."""
+        search, process_of, paths = _telling().search, self.by_prefix.get, self.paths
+        for block in blocks:
+            for number, line in enumerate(block, start=self.lines + 1):
+                at = line.rfind(b" via ")
+                if at > 0 and (path := line[at:]) in paths:
+                    paths[path] += 1
+                    continue
+                prefix, info, message = line.partition(_INFO)
+                if info:
+                    process = process_of(prefix)
+                    if process is None or not process.passes_over(message):
+                        self._info(number, line, prefix, message)
+                elif search(line):
+                    self._line(number, line)
+            self.lines += len(block)
 
-    def _info(self, number: int, raw: bytes, at: int, rest: bytes) -> None:
-        if _TRACE_RETURN.match(rest):
+    def _info(self, number: int, raw: bytes, prefix: bytes, message: bytes) -> None:
+        if _TRACE_RETURN.match(message):
             return
         line = parse_line(raw.decode(errors="replace"), self.default, self.year)
         process = self._process(line.origin, number)
-        if len(self.by_prefix) > 20_000:
+        if len(self.by_prefix) > MAX_EVENTS:
             self.by_prefix.clear()
-        self.by_prefix[raw[:at]] = process
+        if prefix not in self.by_prefix:
+            self.by_prefix[prefix] = process
+            if process.passes_over(message):
+                return
+        self._learn_path(message)
         process.take(line.text)
-        if self.words.search(rest):
+        if self.words.search(message):
             self._event(number, line)
 
+    def _learn_path(self, message: bytes) -> None:
+        """A path inside nodes is counted for the whole file from its second line on: such lines come by the million."""
+        _, via, path = message.partition(b" via ")
+        if via and message.startswith(b"Chann") and not path.startswith(b"NET") and len(self.paths) < MAX_PATHS:
+            self.paths.setdefault(via + path, 0)
+
     def _line(self, number: int, raw: bytes) -> None:
+        if KERNEL_WORDS.search(raw) and len(self.kernel_lines) < MAX_WATCHDOG:
+            self.kernel_lines.append((number, raw.decode(errors="replace")))
         line = parse_line(raw.decode(errors="replace"), self.default, self.year)
         self.last_time = line.time or self.last_time
         record = self.watchdog.read(line, f"{self.name}:{number}")
@@ -189,7 +190,8 @@ class LogReader:
         texts = [text for _, text in self.kernel_lines]
         for found in parse_kernel(texts):
             yield KernelRecord(found, f"{self.name}:{self.kernel_lines[found.line - 1][0]}", found.host)
-        yield LogFile(self.name, self.lines, self.last_time)
+        paths = {path.decode(errors="replace").removeprefix(" via "): count for path, count in self.paths.items()}
+        yield LogFile(self.name, self.lines, self.last_time, paths)
 
 
 # Messages that go on over several lines, of which only the first says who wrote them.
@@ -198,23 +200,23 @@ _CONTINUATIONS = frozenset(
 )
 
 
-def raw_lines(source: Source) -> Iterator[bytes]:
-    """Lines of a source as bytes; carriage returns of progress bars end a line too. A line is cut at 64 KiB."""
+def line_blocks(source: Source) -> Iterator[Sequence[bytes]]:
+    """Lines of a source as bytes, in blocks. A line is cut at 64 KiB, and a gap says so."""
     tail = b""
-    cut = False
+    cut = False  # inside a line whose first part was already given
     for chunk in source.chunks():
         *whole, tail = (tail + chunk).split(b"\n")
         if cut and whole:
             whole.pop(0)
             cut = False
-        yield from whole
         if len(tail) > LINE_LIMIT:
             if not cut:
                 source.note(f"a line is longer than {LINE_LIMIT:,} bytes: only its start was read")
-                yield tail[:LINE_LIMIT]
+                whole.append(tail[:LINE_LIMIT])
             tail, cut = b"", True
+        yield whole
     if tail and not cut:
-        yield tail
+        yield [tail]
 
 
 def sniff(sample: bytes, name: str) -> float:
@@ -224,7 +226,7 @@ def sniff(sample: bytes, name: str) -> float:
 
 def parse(source: Source) -> Iterator[object]:
     reader = LogReader(source)
-    reader.read(raw_lines(source))
+    reader.read(line_blocks(source))
     yield from reader.records()
 
 

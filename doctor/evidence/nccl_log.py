@@ -6,8 +6,30 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 MAX_EDGES = 4_096  # of the network, per process: enough for 32 channels to 128 peers
+MAX_SEEN = 4_096  # different messages of one process that are remembered to pass over their repeats
+# First words of messages that come by the thousand and carry nothing that another line does not.
+_PLENTY = frozenset(
+    (
+        b"Ring ",
+        b"Trees",
+        b"Tree ",
+        b"thres",
+        b"Setti",
+        b"P2P C",
+        b"NVLS ",
+        b"Intra",
+        b"Patte",
+        b" 0 : ",
+        b"Alloc",
+        b"Mem A",
+    )
+)
+# First words of lines about calls (NCCL_DEBUG_SUBSYS=COLL).
+_CALLS = frozenset((b"AllRe", b"AllGa", b"AllTo", b"Broad", b"Gathe", b"Recv:", b"Reduc", b"Scatt", b"Send:"))
+_INITS = frozenset((b"comm ", b"ncclC"))
 
 
 @dataclass(frozen=True)
@@ -33,6 +55,7 @@ class NcclComm:
     cuda_device: int | None = None
     bus: str | None = None
     complete: bool = False
+    pointer: str = ""  # as lines about calls name it
 
 
 @dataclass(frozen=True)
@@ -77,10 +100,6 @@ _USING_NETWORK = re.compile(
 _ADAPTERS = re.compile(r"NET/(?P<network>[\w+ .-]+?) ?: ?Using (?P<list>\[0\].*)")
 _ADAPTER = re.compile(r"\[\d+\](?P<name>[\w.-]+)(?::\d+)?(?:/(?P<layer>\w+))?")
 _SETTING = re.compile(r"\b(?P<name>(?:NCCL|RCCL|OFI_NCCL|FI)_\w+) set (?:by environment )?to (?P<value>[^\s]+?)\.?\s*$")
-_COMM = re.compile(
-    r"comm (?P<comm>0x[0-9a-f]+)(?: \S+)*? rank (?P<rank>\d+) n[rR]anks (?P<size>\d+)(?:.*?cudaDev (?P<device>\d+))?"
-    r"(?:.*?busId (?P<bus>[0-9a-fA-F:.]+))?(?:.*?commId (?P<id>0x[0-9a-f]+))?.*?(?P<done>Init COMPLETE|Init START)?\s*$"
-)
 _EDGE = re.compile(
     r"(?P<source>\d+)(?:\[[0-9a-fA-F]+\])? -> (?P<target>\d+)(?:\[[0-9a-fA-F]+\])?(?: \[(?P<way>send|receive)\])? via "
     r"(?P<path>[\w/.() +-]+)"
@@ -102,11 +121,38 @@ class ProcessFacts:
         self.values: dict[str, object] = {}
         self.settings: dict[str, str] = {}
         self.transports: Counter[str] = Counter()
-        self.raw_transports: Counter[bytes] = Counter()
+        self.raw_paths: dict[bytes, int] = {}  # what follows the channel's number in lines of connections
+        self.raw_calls: dict[bytes, bytes] = {}  # communicator → its last call
+        self.seen: set[bytes] = set()
         self.edges: dict[tuple[int, int, bool | None, str], NcclEdge] = {}
         self.comms: dict[str, NcclComm] = {}
         self.rings: list[tuple[int, ...]] = []
         self.calls: dict[str, tuple[int, str, int]] = {}
+
+    def passes_over(self, message: bytes) -> bool:
+        """Whether this message of INFO level needs no closer look: it is counted here, a repeat, or one of plenty."""
+        head = message[:5]
+        if head == b"Chann":
+            channel, via, path = message.partition(b" via ")
+            if via and path[:3] == b"NET":
+                key = channel[12:] + via + path
+                if key in self.raw_paths:
+                    self.raw_paths[key] += 1
+                elif len(self.raw_paths) < MAX_EDGES:
+                    self.raw_paths[key] = 1
+                return True
+        elif head in _PLENTY:
+            return True
+        elif head in _CALLS:
+            self.raw_calls[message.partition(b" comm ")[2][:18]] = message
+            return True
+        elif head in _INITS and self._comm(message.decode(errors="replace")):
+            return True
+        if message in self.seen:
+            return True
+        if len(self.seen) < MAX_SEEN:
+            self.seen.add(message)
+        return False
 
     def take(self, text: str) -> None:
         """One message at INFO level."""
@@ -146,16 +192,25 @@ class ProcessFacts:
         return True
 
     def _comm(self, text: str) -> bool:
-        found = _COMM.search(text) if "comm 0x" in text else None
-        if not found:
+        """`comm 0x… rank 3 nranks 8 cudaDev 3 busId 5000 commId 0x… - Init COMPLETE`: names, each with its value."""
+        words = text.split()
+        told = dict(pairwise(words))
+        rank, size = told.get("rank", ""), told.get("nranks") or told.get("nRanks") or ""
+        if not (rank.isdigit() and size.isdigit() and "comm" in told):
             return False
-        identity = found["id"] or found["comm"]
+        identity = told.get("commId", told["comm"])
         old = self.comms.get(identity)
-        device = int(found["device"]) if found["device"] else None
-        done = found["done"] == "Init COMPLETE" or bool(old and old.complete)
-        if len(self.comms) < MAX_EDGES or old:
-            bus = found["bus"] or (old.bus if old else None)
-            self.comms[identity] = NcclComm(identity, int(found["rank"]), int(found["size"]), device, bus, done)
+        if old or len(self.comms) < MAX_EDGES:
+            device = told.get("cudaDev", "")
+            self.comms[identity] = NcclComm(
+                identity,
+                int(rank),
+                int(size),
+                int(device) if device.isdigit() else None,
+                told.get("busId") or (old.bus if old else None),
+                "COMPLETE" in words or bool(old and old.complete),
+                told["comm"],
+            )
         return True
 
     def _edge(self, text: str) -> bool:
@@ -189,8 +244,11 @@ class ProcessFacts:
         return bool(found)
 
     def record(self) -> NcclProcess:
-        for path, count in self.raw_transports.items():
-            self.transports[path.decode(errors="replace").strip()] += count
+        for path, count in self.raw_paths.items():
+            self._edge(path.decode(errors="replace").strip())
+            self.transports["NET"] += count - 1
+        for call in self.raw_calls.values():
+            self._call(call.decode(errors="replace"))
         world = max(self.comms.values(), key=lambda comm: comm.size, default=None)
         rank = self.rank if self.rank is not None else (world.rank if world else None)
         return NcclProcess(
@@ -210,4 +268,12 @@ class ProcessFacts:
 
     @property
     def said_something(self) -> bool:
-        return bool(self.values or self.settings or self.transports or self.raw_transports or self.comms or self.calls)
+        return bool(
+            self.values
+            or self.settings
+            or self.transports
+            or self.raw_paths
+            or self.comms
+            or self.calls
+            or self.raw_calls
+        )

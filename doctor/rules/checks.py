@@ -1,4 +1,4 @@
-"""What torch's own checks and analysers report: fingerprints of the DETAIL debug mode, and torchfrtrace's text."""
+"""What torch's own check of collectives reports (TORCH_DISTRIBUTED_DEBUG=DETAIL): fingerprints that differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
 from doctor.rules.log_lines import events_of
 from doctor.rules.writers import said
-from doctor.text import name_ranks
 from launcher.common.finding import Finding
 
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
@@ -63,58 +62,4 @@ def _absent(event: LogEvent, gone: int, here: int, ops: Sequence[str], numbers: 
     return said([event], "hang.desync", cause, fix, 0.8, ranks=(gone,), ops=ops, numbers=numbers)
 
 
-def analyser(evidence: EvidenceSet) -> Iterator[Finding]:
-    """Text of torch's flight recorder analyser. The first collective that it complains of counts; its reference rank is
-    arbitrary, so both sides are told."""
-    events = evidence.once(events_of)
-    mismatches = sorted(events.get("analyser_mismatch", ()), key=lambda one: (one.where.rpartition(":")[0], one.line))
-    heads = sorted(events.get("analyser_collective", ()), key=lambda one: one.line)
-    if not mismatches:
-        return
-    head = next((one for one in reversed(heads) if one.line <= mismatches[0].line), None)
-    seq = head["seq"] if head else "?"
-    first = _same_error(mismatches)
-    for kind, found in first.items():
-        yield _analysed(kind, seq, found)
-
-
-def _same_error(mismatches: Sequence[LogEvent]) -> dict[str, list[LogEvent]]:
-    kind = mismatches[0]["error"]
-    return {kind: [one for one in mismatches if one["error"] == kind]}
-
-
-def _culprits(found: Sequence[LogEvent]) -> list[int]:
-    """All ranks that the lines call culprits; a line may name many."""
-    return sorted({int(rank) for one in found for rank in re.findall(r"Culprit rank (\d+)", one.text)})
-
-
-def _analysed(kind: str, seq: str, found: Sequence[LogEvent]) -> Finding:
-    ranks = _culprits(found)
-    first = found[0]
-    values = (
-        f"{first['what']} {first['expected']} on the reference rank, {first['found'] or 'others'} on"
-        f" {name_ranks(ranks)}"
-    )
-    code, what = {
-        "SIZE_OR_SYNTAX_MISMATCH": ("hang.shape_mismatch", "sizes differ"),
-        "COLLECTIVE_TYPE_MISMATCH": ("hang.desync", "operations differ"),
-        "COLLECTIVE_DTYPE_MISMATCH": ("hang.desync", "data types differ"),
-        "COLLECTIVE_STATE_MISMATCH": ("hang.desync", "some ranks have finished it and others have not"),
-    }.get(kind, ("hang.desync", "ranks differ"))
-    return said(
-        found,
-        code,
-        f"In collective number {seq} {what} ({values}). Which side is wrong the analyser does not tell.",
-        f"{_BRANCH}; let the dumps themselves be read: ddoctor hang DIR",
-        0.75 if kind != "COLLECTIVE_STATE_MISMATCH" else 0.5,
-        "error" if kind != "COLLECTIVE_STATE_MISMATCH" else "warning",
-        ranks=tuple(ranks),
-        seq=seq,
-        error=kind,
-    )
-
-
-RULES = (
-    Rule(("hang.desync", "hang.shape_mismatch", "benign.debug_mode_false_mismatch"), ("hang",), fingerprints),
-    Rule(("hang.desync", "hang.shape_mismatch"), ("hang",), analyser),
-)
+RULES = (Rule(("hang.desync", "hang.shape_mismatch", "benign.debug_mode_false_mismatch"), ("hang",), fingerprints),)

@@ -130,7 +130,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
 PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((k, word, re.compile(p)) for k, word, p in _TABLE)
 _WORDS = sorted({word for _, word, _ in PATTERNS})
 _PREFILTER = re.compile("|".join(map(re.escape, _WORDS)))
-KERNEL_WORDS = re.compile("|".join(map(re.escape, [*_WORDS, "AER", "error status/mask", "pcieport"])).encode())
+# Words of the lines that `parse_kernel` needs, for those who pass over the others unread.
+KERNEL_MARKS = tuple(word.encode() for word in (*_WORDS, "AER", "error status/mask", "pcieport"))
+KERNEL_WORDS = re.compile(b"|".join(map(re.escape, KERNEL_MARKS)))
 _HARMLESS = re.compile(
     r"nvidia-nvswitch\d+: open|EDAC .*Giving out device|no AER-aware driver|GPU Board Serial|AER: enabled"
 )

@@ -8,8 +8,10 @@ a kind: texts of different versions. The meaning of a kind stands in `doctor.rul
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 
 from doctor.evidence.signatures import bootstrap, cascade, device, library, network, program
 
@@ -35,9 +37,24 @@ def signatures() -> tuple[Signature, ...]:
 @cache
 def word_filter() -> re.Pattern[bytes]:
     """Matches every line that may hold a signature: one of the words."""
-    words = {signature.word for signature in signatures()}
-    needed = sorted(word for word in words if not any(other != word and other in word for other in words))
-    return re.compile(b"|".join(re.escape(word.encode()) for word in needed))
+    return any_of({signature.word.encode() for signature in signatures()})
+
+
+def any_of(words: Collection[bytes]) -> re.Pattern[bytes]:
+    """Matches where one of the words stands. Common beginnings are shared: Python tries alternatives one by one."""
+    needed = [word for word in words if not any(other != word and other in word for other in words)]
+    return re.compile(_branches(sorted(needed)))
+
+
+def _branches(words: Sequence[bytes]) -> bytes:
+    """A pattern for sorted words, none of which begins another."""
+    if len(words) == 1:
+        return re.escape(words[0])
+    parts = [
+        re.escape(first) + _branches([word[1:] for word in group])
+        for first, group in groupby(words, key=lambda word: word[:1])
+    ]
+    return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
 
 
 def find(text: str) -> tuple[str, dict[str, str]] | None:

@@ -17,23 +17,6 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("heartbeat_stuck", "no heartbeat of its watchdog", r"detected no heartbeat of its watchdog"),
     (
-        "analyser_mismatch",
-        "Culprit rank",
-        r"Culprit rank (?P<rank>\d+); Error type: (?P<error>\w+)(?:, Expected (?P<what>[\w ]+?): '?"
-        r"(?P<expected>.*?)'? does not match found [\w ]+?(?:: '?(?P<found>[^,]*?)'?(?=$|,| Culprit)|$))?",
-    ),
-    (
-        "analyser_missing",
-        "Not all ranks",
-        r"Not all ranks joining collective[,:]? ?(?:sequence number: )?(?P<seq>\d+)?",
-    ),
-    (
-        "analyser_collective",
-        "Collective ",
-        r"Collective (?:sequence number: )?(?P<seq>\d+)(?: at entry \d+)?(?: has)? errors",
-    ),
-    ("analyser_ranks", "missing ranks", r"(?:[Mm]issing ranks|ranks missing): ?[\[{](?P<ranks>[\d, ]*)[\]}]"),
-    (
         "ddp_unused",
         "finished reduction in the prior iteration",
         r"(?P<error>Expected to have finished reduction in the prior iteration)",
