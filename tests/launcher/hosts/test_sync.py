@@ -176,6 +176,7 @@ class TestTransfer:
 
     def test_it_reaches_hosts_of_every_kind(self, repository: Path, host: Host) -> None:
         tree = read_tree(repository)
-        folder = Sync(tree, f"/tmp/dlaunch-test-{os.getpid()}").to(host, sys.executable)
+        base = f"/tmp/dlaunch-test-{os.getpid()}"
+        folder = Sync(tree, base).to(host, sys.executable)
         assert host.run(["cat", f"{folder}/train.py"]).text == "print('hi')"
-        host.run(["rm", "-rf", folder])
+        host.run(["rm", "-rf", base])
