@@ -42,6 +42,10 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return stop.stop_node(**arguments)
     if command == "warn":
         return {"warned": stop.warn_agent(**arguments)}
+    if command == "foreign":
+        from launcher.agent.foreign import find_ranks
+
+        return find_ranks(**arguments)
     if command == "muster":
         return muster(**arguments)
     if command == "alive":

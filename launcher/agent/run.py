@@ -135,9 +135,7 @@ class Agent:
 
     def _note_exits(self, patience: float) -> bool:
         """Wait up to `patience` seconds for ranks to end; their order is the kernel's, not that of a poll."""
-        ended = self.exits.poll(patience * 1000) if self.pidfds else []
-        if not self.pidfds and patience:
-            time.sleep(patience)
+        ended = self.exits.poll(patience * 1000)
         for descriptor, _ in ended:
             self._update(self.pidfds.pop(descriptor), ended=time.time())
             self.exits.unregister(descriptor)

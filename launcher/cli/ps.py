@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,18 +19,18 @@ from launcher.jobs.store import StoredJob, all_jobs, visible_state
 @click.option("--all", "-a", "everything", is_flag=True, help="Ended jobs too, beyond the newest ten.")
 @inventory_option
 @json_option
-def ps(everything: bool, inventory: object, as_json: bool) -> None:
+def ps(everything: bool, inventory: Path | None, as_json: bool) -> None:
     """List the jobs on record, the newest last.
 
     Example: dlaunch ps
     """
-    jobs = all_jobs()
+    jobs, foreign = jobs_now(inventory)
     if as_json:
-        print_json({"jobs": [row(job) for job in jobs]})
+        print_json({"jobs": [row(job) for job in jobs] + foreign})
         return
     ended = [job for job in jobs if job.record.state in ENDED]
     shown = jobs if everything else [job for job in jobs if job.record.state not in ENDED or job in ended[-10:]]
-    rows = [row(job) for job in shown]
+    rows = [row(job) for job in shown] + foreign
     if not rows:
         click.echo("no jobs; start one with: dlaunch run SCRIPT")
         return
@@ -37,9 +39,27 @@ def ps(everything: bool, inventory: object, as_json: bool) -> None:
     for entry in rows:
         started = time.strftime("%d %b %H:%M", time.localtime(entry["started"])) if entry["started"] else "-"
         click.echo(
-            f"{entry['job']:{width}}  {entry['cluster']:10} {entry['state']:13} {entry['nodes']:>5} "
-            f"{entry['ranks']:>5} {started:>11}  {entry['reason']}"
+            f"{entry['job']:{width}}  {entry['cluster']:10} {entry['state']:13} {entry['nodes'] or '?':>5} "
+            f"{entry['ranks'] or '?':>5} {started:>11}  {entry['reason']}"
         )
+
+
+def jobs_now(inventory: Path | None) -> tuple[list[StoredJob], list[dict[str, Any]]]:
+    """The jobs on record, and rows for the user's other jobs in Slurm's queue: one squeue for all."""
+    jobs = all_jobs()
+    if shutil.which("squeue") is None:
+        return jobs, []
+    from launcher.inventory import load_inventory
+    from launcher.jobs.slurm_control import foreign_rows, refresher
+
+    clusters = [name for name, cluster in load_inventory(inventory)[0].clusters.items() if cluster.kind == "slurm"]
+    if not clusters and not any(job.record.kind == "slurm" for job in jobs):
+        return jobs, []
+    known = refresher()
+    known.refresh(jobs)
+    if known.trouble:
+        click.echo(f"warning: {known.trouble}; states of Slurm jobs may be old", err=True)
+    return all_jobs(), foreign_rows(known, jobs, clusters[0] if len(clusters) == 1 else "slurm")
 
 
 def row(job: StoredJob) -> dict[str, Any]:

@@ -38,10 +38,13 @@ def step_argv(job_id: str, nodes: Sequence[str], *options: str) -> list[str]:
 
 
 class SlurmHost:
-    """One node of the running job `job_id`. Paths must lie on a file system that this machine shares with the node."""
+    """One node of the running job `job_id`. Paths must lie on a file system that this machine shares with the node.
 
-    def __init__(self, name: str, job_id: str) -> None:
-        self.name, self.job_id = name, job_id
+    `sudo`: for a job of another user.
+    """
+
+    def __init__(self, name: str, job_id: str, sudo: bool = False) -> None:
+        self.name, self.job_id, self.sudo = name, job_id, sudo
         self._here = LocalHost(name)
 
     def run(
@@ -82,7 +85,8 @@ class SlurmHost:
         """There is nothing to give back: each call is a step of its own."""
 
     def _srun(self) -> list[str]:
-        return step_argv(self.job_id, [self.name])
+        srun = step_argv(self.job_id, [self.name])
+        return ["sudo", "--non-interactive", *srun] if self.sudo else srun
 
 
 def _with_env(argv: Sequence[str], env: Mapping[str, str] | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from launcher.hosts.names import fold
 from launcher.jobs.prepare import Prepared
 from launcher.jobs.record import RankRecord
+from launcher.jobs.slurm_submit import script_text
 from launcher.render import NodeLaunch, leftovers, rank_variables
 from launcher.secrets import MASK, is_secret
 
@@ -15,17 +16,16 @@ from launcher.secrets import MASK, is_secret
 def plan_lines(prepared: Prepared) -> list[str]:
     """The plan in a few lines."""
     record, spec = prepared.record, prepared.spec
-    hosts = fold([node.host for node in record.nodes])
-    simulated = " simulated nodes on this machine" if record.kind == "local" else f" nodes: {hosts}"
     devices = "CUDA" if record.nodes and record.nodes[0].devices else "CPU"
-    meeting = prepared.rendezvous
     lines = [
         f"job      {record.job}",
-        f"cluster  {record.cluster}: {spec.nodes}{simulated}, {spec.nproc_per_node} ranks each, {devices}",
+        f"cluster  {record.cluster}: {_nodes(prepared)}, {spec.nproc_per_node} ranks each"
+        + ("" if record.kind == "slurm" else f", {devices}"),
         f"mesh     {spec.mesh} = {spec.world_size} ranks" + ("" if spec.mesh_given else " (default)"),
         f"script   {spec.script} {' '.join(spec.args)}".rstrip(),
-        f"meet at  {meeting.address}:{meeting.port}",
     ]
+    if record.kind != "slurm":
+        lines.append(f"meet at  {prepared.rendezvous.address}:{prepared.rendezvous.port}")
     lines += [f"note     {note}" for note in prepared.notes]
     launches = prepared.launches()
     if launches:
@@ -33,9 +33,19 @@ def plan_lines(prepared: Prepared) -> list[str]:
     return lines
 
 
+def _nodes(prepared: Prepared) -> str:
+    names = [node.host for node in prepared.record.nodes]
+    return {
+        "local": f"{len(names)} simulated nodes on this machine",
+        "ssh": f"{len(names)} nodes: {fold(names)}",
+        "slurm": f"{len(names)} nodes that Slurm chooses; their names and addresses stand as NODE0, NODE1, … below",
+    }[prepared.record.kind]
+
+
 def rendered(prepared: Prepared) -> dict[str, Any]:
     """The document of `render --json`: exactly what `run` would execute; secrets are masked."""
     return {
+        **({"sbatch": script_text(prepared)} if prepared.script is not None else {}),
         "job": prepared.record.job,
         "cluster": prepared.record.cluster,
         "kind": prepared.record.kind,
@@ -76,6 +86,8 @@ def _rank(rank: RankRecord) -> dict[str, Any]:
 def rendered_lines(prepared: Prepared) -> Iterable[str]:
     """`render` for people: per node the command and its variables, then the mesh map."""
     yield from plan_lines(prepared)
+    if prepared.script is not None:
+        yield f"\nsbatch gets:\n{script_text(prepared)}"
     for launch in prepared.launches():
         yield f"\nnode {launch.node_rank} on {launch.host}, in {launch.workdir}:"
         yield f"  {launch.command_line}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from launcher.errors import CannotActError
 from launcher.jobs.record import ENDED, JobRecord, read_record, write_record
@@ -16,22 +18,22 @@ from launcher.slurm.client import Poller
 from launcher.slurm.lifecycle import News, news
 from launcher.slurm.status import JobStatus
 
+_FOREIGN_STATES = {"waiting": "pending", "running": "running", "ending": "stopping"}
+
 
 @dataclass
 class Refresher:
     """One poll for all jobs that are looked at; `trouble` says why Slurm could not be asked, else it is empty."""
 
-    poller: Poller = field(default_factory=Poller)
+    poller: Poller
     trouble: str = ""
 
     def refresh(self, jobs: Iterable[StoredJob]) -> None:
         """Write the news of those jobs that have not ended by their own records."""
-        waiting = [job for job in jobs if job.record.slurm_id and job.record.state not in ENDED]
-        if not waiting:
-            return
         sight = self.poller.look()
         self.trouble = sight.trouble
-        if sight.trouble:
+        waiting = [job for job in jobs if job.record.slurm_id and job.record.state not in ENDED]
+        if sight.trouble or not waiting:
             return
         statuses = {job.record.job: _own(job.record, sight.jobs) for job in waiting}
         gone = [job for job in waiting if statuses[job.record.job] is None]
@@ -49,7 +51,26 @@ class Refresher:
 @cache
 def refresher() -> Refresher:
     """The one of this process: all that wait here share a poll."""
-    return Refresher()
+    return Refresher(Poller(getpass.getuser()))
+
+
+def foreign_rows(known: Refresher, jobs: Iterable[StoredJob], cluster: str) -> list[dict[str, Any]]:
+    """Rows of `ps` for the user's living jobs in the queue that dlaunch did not start, as `slurm:<id>`."""
+    ours = {job.record.job for job in jobs}
+    return [
+        {
+            "job": f"slurm:{status.id}",
+            "name": status.name,
+            "cluster": cluster,
+            "state": _FOREIGN_STATES.get(status.state.phase, status.state.name.lower()),
+            "nodes": status.node_count,
+            "ranks": None,
+            "started": status.started if status.state.phase == "running" else None,
+            "reason": news(status, (), 0, "pending").reason if status.state.phase == "waiting" else status.nodes,
+        }
+        for status in known.poller.look().jobs.values()
+        if status.name not in ours and not status.state.ended
+    ]
 
 
 def take_out(job: StoredJob) -> JobRecord:

@@ -30,7 +30,7 @@ supervise() {
   trap 'kill -USR2 $supervisor 2>/dev/null' USR2
   trap 'kill -TERM $supervisor 2>/dev/null' TERM
   while wait $supervisor; status=$?; kill -0 $supervisor 2>/dev/null; do :; done
-  while ! flock "$DLAUNCH_STEPS" true; do :; done
+  flock "$DLAUNCH_STEPS" true
   rm -f "$DLAUNCH_STEPS"
   return $status
 }"""

@@ -1,0 +1,104 @@
+"""Slurm jobs that we did not start: what Slurm knows of them, and their ranks where we may look."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.common.paths import home
+from launcher.errors import CannotActError
+from launcher.hosts.bundle import shared_bundle
+from launcher.hosts.node_side import call
+from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.slurm import SlurmHost
+from launcher.jobs.record import Process
+from launcher.slurm import client
+from launcher.slurm.status import JobStatus
+
+PYTHON = "python3"
+
+
+@dataclass(frozen=True)
+class ForeignRank:
+    """A rank with the process that carries it. `pid` and `start_time` are the host's, also in a container."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    process: Process
+    script: str
+    device: str | None
+    endpoint: str
+
+
+@dataclass(frozen=True)
+class ForeignJob:
+    """`missing`: why ranks are not known, one line for each node; empty where all nodes were looked at."""
+
+    status: JobStatus
+    ranks: Sequence[ForeignRank]
+    missing: Sequence[str] = ()
+
+    @property
+    def job(self) -> str:
+        return f"slurm:{self.status.id}"
+
+
+def find_foreign(job_id: str, sudo: bool = False) -> ForeignJob:
+    """Look for the ranks of a running job on its nodes. Never guesses: what could not be seen is in `missing`.
+
+    A job of another user needs `sudo`. Raises SlurmCallError for an id that Slurm does not know.
+    """
+    status = client.show_job(job_id.removeprefix("slurm:"))
+    if not status.nodes or status.state.phase != "running":
+        return ForeignJob(status, (), [f"it is {status.state.name}: it has no processes"])
+    if status.user != getpass.getuser() and not sudo:
+        return ForeignJob(status, (), [f"it belongs to {status.user}: only with --sudo may its processes be looked at"])
+    hosts = [SlurmHost(node, status.id, sudo) for node in client.hostnames(status.nodes)]
+    bundle = shared_bundle(home() / "node-side", with_psutil=True)
+    answers = on_all(hosts, lambda host: _look(host, bundle, status.id))
+    return judge(status, answers)
+
+
+def _look(host: SlurmHost, bundle: str, job_id: str) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = call(host, PYTHON, bundle, "foreign", slurm_job=job_id)
+    except HostError:
+        raise
+    except CannotActError as error:
+        raise HostError(host.name, error.message) from error
+    return answer
+
+
+def judge(status: JobStatus, answers: dict[str, dict[str, Any] | HostError]) -> ForeignJob:
+    """The ranks that the nodes told, and what they could not tell. Pure."""
+    ranks, missing = [], []
+    for node, answer in answers.items():
+        if isinstance(answer, HostError):
+            missing.append(answer.message)
+            continue
+        ranks += [_rank(node, found) for found in answer["ranks"]]
+        if answer["unreadable"]:
+            missing.append(f"{node}: processes of uid {', '.join(map(str, answer['unreadable']))} may not be read")
+        elif not answer["ranks"]:
+            missing.append(f"{node}: no process there has a rank in its environment")
+    ranks.sort(key=lambda rank: rank.rank)
+    world = max((rank.world_size for rank in ranks), default=0)
+    known = {rank.rank for rank in ranks}
+    if ranks and not missing and known != set(range(world)):
+        missing.append(f"only {len(known)} of {world} ranks have a process")
+    return ForeignJob(status, ranks, missing)
+
+
+def _rank(node: str, found: dict[str, Any]) -> ForeignRank:
+    return ForeignRank(
+        rank=found["rank"],
+        local_rank=found["local_rank"],
+        world_size=found["world_size"],
+        process=Process(node, found["pid"], found["start_time"]),
+        script=found["script"],
+        device=found["device"],
+        endpoint=found["endpoint"],
+    )
