@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 from doctor.evidence.source import Gap
 
+GZIP = b"\x1f\x8b"
 MAX_BYTES = 8 << 30
 MAX_FILES = 200_000
 MAX_RATIO = 2_000  # unpacked bytes per packed byte; logs reach a few hundred
@@ -17,12 +19,14 @@ SLACK_BYTES = 64 << 20
 
 
 def is_archive(path: Path) -> bool:
-    """By content: a zip, or a tar, plain or compressed."""
+    """By content: a zip, a tar, plain or compressed, or a gzipped file."""
     with path.open("rb") as stream:
         head = stream.read(512)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return zipfile.is_zipfile(path)
-    compressed = head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"))
+    if head.startswith(GZIP):
+        return True
+    compressed = head.startswith((b"BZh", b"\xfd7zXZ\x00"))
     return (compressed or head[257:262] == b"ustar") and tarfile.is_tarfile(path)
 
 
@@ -53,6 +57,10 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 if not entry.is_dir():
                     with bundle.open(entry) as stream:
                         yield entry.filename, stream
+        return
+    if not tarfile.is_tarfile(archive):
+        with gzip.open(archive) as plain:
+            yield archive.name.removesuffix(".gz"), cast(IO[bytes], plain)
         return
     with tarfile.open(archive) as tar:
         for member in tar:

@@ -26,14 +26,15 @@ HEALTHY = "healthy"
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `questions` are those beside `diagnose`, which runs every rule."""
+    """One rule. `questions` are those beside `diagnose`, which runs every rule but those of one question `alone`."""
 
     codes: Sequence[str]
     questions: Sequence[Question]
     find: Callable[[EvidenceSet], Iterable[Finding]]
+    alone: bool = False
 
     def answers(self, question: Question) -> bool:
-        return question == "diagnose" or question in self.questions
+        return question in self.questions or (question == "diagnose" and not self.alone)
 
 
 def healthy(what: str, evidence: Iterable[Evidence] = ()) -> Finding:

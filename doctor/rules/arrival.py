@@ -1,0 +1,91 @@
+"""Who comes last to collectives, by how much, since when. Waiting hides a slow rank in step times, not here. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from doctor.evidence.rank_table import P2P
+from doctor.rules.fleet import Fleet, Group, Member
+
+MIN_CALLS = 8
+NS = 1e-9
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How late the members of a group came, by call: seconds after the median of the others."""
+
+    group: Group
+    seqs: Sequence[int]
+    times: Sequence[float]  # of each call: when the first came, seconds since the epoch
+    late: Mapping[int, Sequence[float]]
+    span_s: float  # from the first call to the last
+    aligned: bool  # clocks of hosts were brought together by the calls themselves
+
+    def blame(self) -> dict[int, float]:
+        """rank → seconds for which it was the last and all others waited for it alone."""
+        blamed: defaultdict[int, float] = defaultdict(float)
+        for index in range(len(self.seqs)):
+            ordered = sorted(self.late, key=lambda rank: self.late[rank][index])
+            blamed[ordered[-1]] += self.late[ordered[-1]][index] - self.late[ordered[-2]][index]
+        return dict(blamed)
+
+    def by_host(self, hosts: Mapping[int, str]) -> Lateness:
+        """The same with hosts in the place of ranks: a host comes with the first of its ranks. Keys are any of them."""
+        ranks_of: defaultdict[str, list[int]] = defaultdict(list)
+        for rank in self.late:
+            ranks_of[hosts.get(rank, "")].append(rank)
+        late = {ranks[0]: [min(self.late[one][index] for one in ranks) for index in range(len(self.seqs))]
+                for ranks in ranks_of.values()}  # fmt: skip
+        return Lateness(self.group, self.seqs, self.times, late, self.span_s, self.aligned)
+
+
+def lateness_of(group: Group, fleet: Fleet) -> Lateness | None:
+    """Arrivals at the collectives that all members recorded; None where there are too few members or calls."""
+    if len(group.seen) < 2 or set(group.members) - group.seen.keys():
+        return None
+    created = {rank: _created(member) for rank, member in group.seen.items()}
+    common = sorted(set.intersection(*(set(calls) for calls in created.values())))
+    if len(common) < MIN_CALLS:
+        return None
+    arrivals = {rank: [calls[seq] for seq in common] for rank, calls in created.items()}
+    one_host = len({fleet.hosts.get(rank, "") for rank in arrivals}) == 1
+    late = _late(arrivals) if one_host else _aligned(_late(arrivals))
+    first = [min(calls[index] for calls in arrivals.values()) * NS for index in range(len(common))]
+    return Lateness(group, common, first, late, first[-1] - first[0], not one_host)
+
+
+def _created(member: Member) -> dict[int, int]:
+    table = member.table
+    columns = zip(table.group_of, table.seq_of, table.flags_of, table.created_of, strict=True)
+    return {seq: at for group, seq, flags, at in columns if group == member.index and not flags & P2P and at}
+
+
+def _late(arrivals: Mapping[int, Sequence[int]]) -> dict[int, list[float]]:
+    middle = [median(column) for column in zip(*arrivals.values(), strict=True)]
+    return {rank: [(at - mid) * NS for at, mid in zip(calls, middle, strict=True)] for rank, calls in arrivals.items()}
+
+
+def _aligned(late: Mapping[int, Sequence[float]]) -> dict[int, list[float]]:
+    """Take each rank's usual best lateness as the offset of its clock: after a synchronising call all come together.
+
+    A rank that is late at every single call by the same time cannot be told from a wrong clock.
+    """
+    offsets = {rank: sorted(values)[len(values) // 10] for rank, values in late.items()}
+    return {rank: [value - offsets[rank] for value in values] for rank, values in late.items()}
+
+
+def onset(values: Sequence[float]) -> int | None:
+    """Index at which a series rises for good (largest difference of means), None when it was high from the start."""
+    total, left, best, at = sum(values), 0.0, 0.0, None
+    count = len(values)
+    for index in range(1, count):
+        left += values[index - 1]
+        before, after = left / index, (total - left) / (count - index)
+        gain = (after - before) * (index * (count - index)) ** 0.5
+        if gain > best and after > 3 * max(before, 0.0) and index >= 3:
+            best, at = gain, index
+    return at

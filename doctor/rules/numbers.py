@@ -1,0 +1,41 @@
+"""Numbers that went wrong, from progress records: where a loss or gradient norm first was not finite, who disagrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from doctor.evidence import EvidenceSet
+from doctor.rules import Rule
+from doctor.rules.fleet import fleet_of
+from doctor.rules.straggler import series_of
+from doctor.text import name_ranks
+from launcher.common.finding import Evidence, Finding
+
+
+def find_nonfinite(evidence: EvidenceSet) -> Iterator[Finding]:
+    """The first step at which a rank reports a value that is not finite."""
+    series = series_of(evidence)
+    begun = {rank: min(one.nonfinite) for rank, one in series.items() if one.nonfinite}
+    if not begun:
+        return
+    step = min(step for step, _ in begun.values())
+    ranks = tuple(rank for rank, (at, _) in begun.items() if at == step)
+    field = begun[ranks[0]][1]
+    fleet = evidence.once(fleet_of)
+    alone = f", {name_ranks(ranks)} alone" if len(ranks) < len(series) else ""
+    yield Finding(
+        "numeric.nonfinite",
+        "error",
+        f"The {field} is not finite since step {step}{alone}.",
+        "Look at that step's data and learning rate on the rank named; torch.autograd.detect_anomaly() finds the "
+        "operation, a smaller learning rate or gradient clipping often helps.",
+        0.9 if len(ranks) < len(series) else 0.8,
+        ranks=ranks,
+        hosts=fleet.hosts_of(ranks),
+        coordinates=fleet.coordinates_of(ranks),
+        detail={"step": step, "field": field},
+        evidence=[Evidence("progress", series[rank].where, f"{field} at step {step}") for rank in ranks[:4]],
+    )
+
+
+RULES = (Rule(("numeric.nonfinite",), (), find_nonfinite),)

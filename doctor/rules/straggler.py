@@ -1,0 +1,182 @@
+"""Who is slow: by arrival order at collectives and by the parts of a step that waiting does not hide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from statistics import median
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.progress import ProgressSeries
+from doctor.rules import Rule, healthy
+from doctor.rules.arrival import Lateness, lateness_of, onset
+from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.suspects import Witnesses, witnesses_of
+from doctor.text import name_ranks
+from launcher.common.finding import Evidence, Finding
+
+BLAME_SHARE = 0.05  # of the time between the first and the last call
+BLAME_RATIO = 3.0  # over the next rank
+NOTICEABLE_S = 1e-3  # less per call is noise
+DATA_RATIO = 2.0
+DATA_SHARE = 0.1  # of a step
+MIN_STEPS = 4
+
+
+def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
+    """One finding for the slowest rank or host, by data loading first: that explains its late arrival."""
+    fleet = evidence.once(fleet_of)
+    series = series_of(evidence)
+    by_data = _by_data(series, fleet)
+    late = [one for group in fleet.groups if (one := lateness_of(group, fleet))]
+    by_arrival = _by_arrival(late, fleet, evidence.once(witnesses_of))
+    if by_data and (by_arrival is None or set(by_data.ranks) & set(by_arrival.ranks)):
+        yield by_data
+    elif by_arrival:
+        yield by_arrival
+    elif late or len(series) > 1:
+        calls = sum(len(one.seqs) for one in late)
+        yield healthy(f"no rank stands out by arrival at {calls} calls or by its steps' parts ({len(series)} ranks)")
+
+
+def series_of(evidence: EvidenceSet) -> dict[int, ProgressSeries]:
+    """The longest series of each rank."""
+    series: dict[int, ProgressSeries] = {}
+    for one in sorted(evidence.of(ProgressSeries), key=lambda one: (len(one.steps), one.where)):
+        if one.rank is not None:
+            series[one.rank] = one
+    return dict(sorted(series.items()))
+
+
+def _by_arrival(late: Sequence[Lateness], fleet: Fleet, witnesses: Witnesses) -> Finding | None:
+    """The worst of all groups, hosts before ranks: a slow host makes all its ranks slow."""
+    found: list[tuple[float, Finding]] = []
+    for one in late:
+        ranks_per_host = len(one.late) / max(1, len(fleet.hosts_of(one.late)))
+        if len(fleet.hosts_of(one.late)) > 1 and ranks_per_host > 1:
+            found += _worst(one.by_host(fleet.hosts), one, fleet, witnesses, by_host=True)
+        found += _worst(one, one, fleet, witnesses, by_host=False)
+    return max(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _worst(
+    one: Lateness, ranks: Lateness, fleet: Fleet, witnesses: Witnesses, by_host: bool
+) -> list[tuple[float, Finding]]:
+    blame = one.blame()
+    ordered = sorted(blame, key=lambda rank: blame[rank], reverse=True)
+    worst = ordered[0]
+    second = blame[ordered[1]] if len(ordered) > 1 else 0.0
+    stands_out = blame[worst] > BLAME_RATIO * second and blame[worst] > NOTICEABLE_S * len(one.seqs)
+    if one.span_s <= 0 or blame[worst] < BLAME_SHARE * one.span_s or not stands_out:
+        return []
+    finding = _arrival_finding(worst, blame[worst], one, fleet, witnesses, by_host)
+    return [(blame[worst] / one.span_s + (0.01 if by_host else 0), finding)]
+
+
+def _arrival_finding(
+    worst: int, blamed_s: float, one: Lateness, fleet: Fleet, witnesses: Witnesses, by_host: bool
+) -> Finding:
+    host = fleet.hosts.get(worst, "")
+    ranks = tuple(rank for rank in one.group.members if by_host and fleet.hosts.get(rank) == host) or (worst,)
+    start = onset(one.late[worst])
+    since = ""
+    if start is not None:
+        at = datetime.fromtimestamp(one.times[start], timezone.utc)
+        since = f", since call {one.seqs[start]} at {at:%H:%M:%S} UTC"
+    suspect = witnesses.suspect(worst)
+    code = (
+        "straggler.node"
+        if by_host
+        else {"checkpoint": "straggler.checkpoint", "gc": "straggler.gc"}.get(suspect.sub_cause, "straggler.rank")
+    )
+    who = f"Host {host} ({name_ranks(ranks)})" if by_host else name_ranks(ranks).capitalize()
+    share = blamed_s / one.span_s
+    return Finding(
+        code,
+        "warning",
+        f"{who} comes last to the collectives of {one.group.label}: the others waited {blamed_s:.2f} s of "
+        f"{one.span_s:.2f} s for it alone ({share:.0%}){since}.",
+        "Compare its clocks, temperature, CPU load, NUMA binding and network with a host that is not late: dlaunch "
+        "preflight; py-spy on it shows which part of its step is long.",
+        0.9 if not one.aligned else 0.8,
+        ranks=ranks,
+        hosts=fleet.hosts_of(ranks),
+        coordinates=fleet.coordinates_of(ranks),
+        detail={
+            "share": round(share, 3),
+            "blamed_s": round(blamed_s, 3),
+            "calls": len(one.seqs),
+            "group": one.group.kind,
+        }
+        | ({"since_seq": one.seqs[start], "time_since": one.times[start]} if start is not None else {}),
+        evidence=[_typical(one, rank) for rank in (worst, *(other for other in one.late if other != worst))[:3]],
+    )
+
+
+def _typical(one: Lateness, rank: int) -> Evidence:
+    values = sorted(one.late[rank])
+    text = f"{1e3 * median(values):+.1f} ms at the median call, {1e3 * values[-1]:+.1f} ms at most"
+    return Evidence("flight_recorder", f"rank {rank}, {len(one.seqs)} calls of {one.group.label}", text)
+
+
+def _by_data(series: Mapping[int, ProgressSeries], fleet: Fleet) -> Finding | None:
+    """A rank whose own time for data is long: loading is not hidden by waiting for peers."""
+    typical = {rank: value for rank, one in series.items() if (value := _median(one.data_s)) is not None}
+    if len(typical) < 2:
+        return None
+    worst = max(typical, key=lambda rank: typical[rank])
+    usual = median([value for rank, value in typical.items() if rank != worst])
+    step = _median(series[worst].step_s) or 0.0
+    mean = _mean(series[worst].data_s)
+    others = median([_mean(one.data_s) for rank, one in series.items() if rank != worst])
+    steady = typical[worst] > DATA_RATIO * usual and typical[worst] - usual > DATA_SHARE * step
+    bursts = mean > DATA_RATIO * others and mean - others > DATA_SHARE * _mean(series[worst].step_s)
+    if not (steady or bursts) or mean - others < NOTICEABLE_S:
+        return None
+    start = onset([value for value in series[worst].data_s if not math.isnan(value)])
+    since = f", since step {series[worst].steps[start]}" if start is not None else ""
+    return Finding(
+        "straggler.dataloader",
+        "warning",
+        f"Rank {worst} takes {mean:.3f} s a step to get its data, the others {others:.3f} s{since}: they wait for it.",
+        "Look at the loader's workers, storage and CPU share of that rank; more workers or prefetching hide it.",
+        0.9,
+        ranks=(worst,),
+        hosts=fleet.hosts_of([worst]),
+        coordinates=fleet.coordinates_of([worst]),
+        detail={"data_s": round(mean, 4), "others_s": round(others, 4)},
+        evidence=[
+            Evidence("progress", series[worst].where, f"data_s {mean:.3f} of step_s {_mean(series[worst].step_s):.3f}")
+        ],
+    )
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    """Values that are known, the first step left out: it compiles and warms up."""
+    return [value for value in values[1:] if not math.isnan(value)]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    known = _known(values)
+    return median(known) if len(known) >= MIN_STEPS else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = _known(values)
+    return sum(known) / len(known) if known else 0.0
+
+
+RULES = (
+    Rule(
+        (
+            "straggler.rank",
+            "straggler.node",
+            "straggler.dataloader",
+            "straggler.checkpoint",
+            "straggler.gc",
+        ),
+        ("straggler",),
+        find_stragglers,
+    ),
+)
