@@ -11,6 +11,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hang": ("doctor.cli.questions.hang", "root cause of a hang (also: nothing hangs)"),
     "straggler": ("doctor.cli.questions.straggler", "who is slow, since when, and why"),
     "mesh": ("doctor.cli.questions.mesh", "is the mesh where it should be"),
+    "compare": ("doctor.cli.compare.compare", "what changed between runs"),
     "collect": ("doctor.cli.collect.collect", "a bundle to keep or to send"),
     "nccl": ("doctor.cli.nccl.nccl", "explain NCCL and watchdog logs of any job"),
     "stacks": ("doctor.cli.stacks.stacks", "one merged tree of all ranks' stacks"),

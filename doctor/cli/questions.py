@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -15,11 +16,33 @@ from launcher.console import print_json
 def _command(question: Question, summary: str, example: str) -> click.Command:
     @click.command(question, help=f"{summary}\n\nExample: {example}")
     @target_options
-    def command(targets: tuple[str, ...], inventory: object, interval: float, native: bool, as_json: bool) -> None:
-        from doctor.report.terminal import render
+    @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a self-contained page too.")
+    @click.option("--markdown", is_flag=True, help="Markdown, to paste into an issue.")
+    def command(
+        targets: tuple[str, ...],
+        inventory: object,
+        interval: float,
+        native: bool,
+        as_json: bool,
+        html: Path | None,
+        markdown: bool,
+    ) -> None:
+        evidence = evidence_of(targets, interval, native)
+        verdict = judge(evidence, question)
+        if html:
+            from doctor.report.html import render as page
 
-        verdict = judge(evidence_of(targets, interval, native), question)
-        print_json(verdict.to_json()) if as_json else click.echo(render(verdict))
+            html.write_text(page(verdict, evidence))
+        if as_json:
+            print_json(verdict.to_json())
+        elif markdown:
+            from doctor.report.markdown import render as text
+
+            click.echo(text(verdict), nl=False)
+        else:
+            from doctor.report.terminal import render
+
+            click.echo(render(verdict))
         sys.exit(verdict.exit_status)
 
     return command
