@@ -62,6 +62,8 @@ class LogFile:
     paths: Mapping[str, int] = field(default_factory=dict)  # connections inside nodes, by transport
 
 
+UNEXPLAINED = "nccl_warning"  # kind of NCCL's warnings that no signature names
+_FAILURE = re.compile(r"(?i)fail|error|mismatch|invalid|unable|cannot|could not|timed? ?out|abort|corrupt")
 _INFO = b"NCCL INFO "
 _TRACE_RETURN = re.compile(rb"^\S+\.(?:cc|h|cu|c):\d+ -> \d+")
 
@@ -148,6 +150,8 @@ class LogReader:
 
     def _event(self, number: int, line: LogLine) -> None:
         found = find(f"{line.source} {line.text}" if line.source else line.text)
+        if found is None and line.level == "WARN" and _FAILURE.search(line.text):
+            found = UNEXPLAINED, {}
         if found is None:
             return
         kind, fields = found

@@ -11,7 +11,7 @@ from doctor.evidence.log_lines import LogLine
 
 @dataclass(frozen=True)
 class WorkTimeout:
-    """A rank gave up waiting for collective `seq` of a group. Sizes and times are None where not told."""
+    """A rank gave up waiting for collective `seq` (or NO_NUMBER) of a group. None: not told."""
 
     rank: int | None
     group: str
@@ -25,6 +25,11 @@ class WorkTimeout:
     text: str
     time: float | None = None
     host: str | None = None
+
+    @property
+    def call(self) -> str:
+        """`ALLREDUCE number 41`, or the operation alone."""
+        return self.op if self.seq == NO_NUMBER else f"{self.op} number {self.seq}"
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,7 @@ class DesyncState:
     text: str
 
 
+NO_NUMBER = -1  # up to torch 1.12 the lines tell no sequence number
 WORDS = (
     b"Watchdog caught collective operation timeout",
     b"WorkNCCL(",
@@ -82,13 +88,13 @@ _GROUP = re.compile(
     r"\[PG ?(?:ID )?(?P<id>\d+)?(?: ?PG GUID ?(?P<guid>\d[^\s(\]]*)?)? ?(?:\((?P<name>[^)]*)\))? ?Rank \d+\]"
 )
 _WORK = re.compile(
-    r"Work(?:NCCL|HCCL|MCCL|XCCL|Gloo)?\(\s*(?:SeqNum|Seq)=(?P<seq>\d+), ?OpType=(?P<op>\w+)(?:,"
+    r"Work(?:NCCL|HCCL|MCCL|XCCL|Gloo)?\(\s*(?:(?:SeqNum|Seq)=(?P<seq>\d+), ?)?OpType=(?P<op>\w+)(?:,"
     r" ?TensorShape=(?P<shape>\[[^\]]*\]))?"
     r"(?:, ?NumelIn=(?P<nin>\d+))?(?:, ?NumelOut=(?P<nout>\d+))?(?:, ?Timeout\(ms\)=(?P<timeout>\d+))?"
 )
 _RAN = re.compile(r"\) ran for (?P<ran>\d+) milliseconds")
 _PROGRESS = re.compile(
-    r"(?:(?:work sequence id|at (?:\w+ )?work): ?(?P<at>\d+).*?)?last enqueued (?:\w+ )?work: ?(?P<enqueued>-?\d+)"
+    r"(?:(?:work sequence id|at (?:\w+ )?work): ?(?P<at>\d+).*?)?[Ll]ast enqueued (?:\w+ )?work: ?(?P<enqueued>-?\d+)"
     r"(?:, last started (?:\w+ )?work: ?-?\d+)?,? ?last completed (?:\w+ )?work: ?(?P<completed>-?\d+)"
 )
 _LAGGING = re.compile(
@@ -123,7 +129,7 @@ class WatchdogReader:
         return WorkTimeout(
             line.origin.rank,
             group_of(line.text),
-            int(work["seq"]),
+            int(work["seq"]) if work["seq"] else NO_NUMBER,
             work["op"],
             number["nin"],
             number["nout"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -38,8 +39,8 @@ def connections(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def _address_in(text: str) -> str:
     """The address that gloo quotes inside its message, if any."""
-    parts = text.replace("[", " ").replace("]", " ").replace(":", " ").split()
-    return next((part for part in parts if part.count(".") == 3), "")
+    found = re.search(r"\d{1,3}(?:\.\d{1,3}){3}", text)
+    return found[0] if found else ""
 
 
 def _refused(address: str, events: Sequence[LogEvent], processes: Sequence[NcclProcess]) -> Finding:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.logs import LogEvent
+from doctor.evidence.logs import UNEXPLAINED, LogEvent
 from doctor.rules import Rule
 from doctor.rules.meanings import MEANINGS, Meaning
-from doctor.rules.writers import said, sentence, who
-from launcher.common.finding import Finding
+from doctor.rules.writers import quotes, said, sentence, who
+from launcher.common.finding import Finding, unknown
 
 
 class Words(dict[str, str]):
@@ -40,8 +40,20 @@ def explained(meaning: Meaning, events: Sequence[LogEvent]) -> Finding:
     return said(events, meaning.code, sentence(cause), meaning.fix, meaning.confidence, meaning.severity, **fields)
 
 
+def _unexplained(events: Sequence[LogEvent]) -> Finding:
+    first = events[0]
+    return unknown(
+        f"{sentence(who(events))} printed a warning of NCCL that this doctor does not know: {first.text[:200]}"
+        f"{f' ({first.source})' if first.source else ''}.",
+        ["the lines before it at NCCL_DEBUG=INFO, and the same log of the other ranks"],
+        quotes(events),
+    )
+
+
 def find(evidence: EvidenceSet) -> Iterator[Finding]:
     for kind, events in evidence.once(events_of).items():
+        if kind == UNEXPLAINED:
+            yield _unexplained(events)
         meaning = MEANINGS.get(kind)
         if meaning is None:
             continue

@@ -38,6 +38,15 @@ MEANINGS: Mapping[str, Meaning] = {
         ("device", "event"),
         confidence=0.7,
     ),
+    "ib_queue_fatal": Meaning(
+        "net.local_protection",
+        "A queue of adapter {device} of {who} broke ({event}): the adapter was not allowed to touch that memory, or was"
+        " the wrong adapter for this peer.",
+        "check GPUDirect RDMA (NCCL_NET_GDR_LEVEL=LOC tells) and that NCCL_IB_HCA names the adapters between the hosts"
+        " only",
+        ("device", "event"),
+        confidence=0.7,
+    ),
     "ofi_resource": Meaning(
         "init.queue_limit",
         "The network plugin of {who} could not create {what} (RC {rc}: {error}): the adapter is out of that resource "
@@ -278,7 +287,7 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "oom_slurm": Meaning(
         "host.oom_killed",
-        "The kernel killed a process of {who} for want of host memory.",
+        "Host memory ran out at {who}: the kernel killed a process there.",
         "ask for more memory, use fewer data loader workers, load checkpoints with mmap or by one rank a host",
     ),
     "iommu_hint": Meaning(

@@ -10,7 +10,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.evidence.rank_table import RankTable
 from doctor.evidence.ras import RasReport
-from doctor.evidence.watchdog import DesyncLine, DesyncState, GroupProgress, WorkTimeout
+from doctor.evidence.watchdog import NO_NUMBER, DesyncLine, DesyncState, GroupProgress, WorkTimeout
 from doctor.rules import Rule
 from doctor.rules.log_lines import events_of
 from doctor.text import name_ranks
@@ -144,7 +144,7 @@ def _absent(waits: Waits, behind: Mapping[int, GroupProgress]) -> Finding:
     return Finding(
         "hang.absent_rank",
         "error",
-        f"{name_ranks(behind)} did not come to {first.op} number {first.seq} of {waits.title}, where "
+        f"{name_ranks(behind)} did not come to {first.call} of {waits.title}, where "
         f"{name_ranks(waits.timeouts)} gave up waiting: {state}.",
         "look at the stack of the absent rank (py-spy dump) and its last log lines",
         0.85,
@@ -162,7 +162,7 @@ def _apart(waits: Waits, numbers: Mapping[int, Sequence[int]]) -> Finding:
     if len(numbers) == 2 and len({len(ranks) for ranks in numbers.values()}) == 1:
         odd = sorted(waits.timeouts)
     where = "; ".join(
-        f"{name_ranks(ranks)} in {waits.timeouts[ranks[0]].op} number {seq}" for seq, ranks in list(numbers.items())[:6]
+        f"{name_ranks(ranks)} in {waits.timeouts[ranks[0]].call}" for _, ranks in list(numbers.items())[:6]
     )
     sure = 0.85 if waits.group else 0.75
     return Finding(
@@ -201,7 +201,7 @@ def _differ(code: str, waits: Waits, what: str, words: Mapping[int, str]) -> Fin
     return Finding(
         code,
         "error",
-        f"At number {first.seq} of {waits.title} ranks {what}: {listed}.",
+        f"Ranks of {waits.title} {what}{'' if first.seq == NO_NUMBER else f' at number {first.seq}'}: {listed}.",
         FIX_BRANCH,
         0.85,
         tuple(odd),
@@ -213,7 +213,7 @@ def _differ(code: str, waits: Waits, what: str, words: Mapping[int, str]) -> Fin
 def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Finding:
     """Everybody who spoke waited in the same call. Who is missing, and what was the missing rank doing?"""
     seen = name_ranks([rank for rank in waits.timeouts if rank >= 0]) if -1 not in waits.timeouts else "a rank"
-    call = f"{first.op} number {first.seq} of {waits.title}"
+    call = f"{first.call} of {waits.title}"
     doing = _activity(first, evidence)
     if doing:
         return _busy(waits, first, doing, seen, call)

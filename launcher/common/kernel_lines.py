@@ -98,8 +98,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "iommu_fault",
         "fault",
-        r"(?:DMAR: .*fault|AMD-Vi: .*IO_PAGE_FAULT|arm-smmu.*fault)(?:.*\bdevice \[?(?P<bus>[0-9a-f:.]+))?",
+        r"(?:DMAR: (?!.*[Dd]river).*fault|arm-smmu.*fault)(?:.*\bdevice \[?(?P<bus>[0-9a-f:.]+))?",
     ),
+    ("iommu_fault", "IO_PAGE_FAULT", r"(?:(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+): )?AMD-Vi: .*IO_PAGE_FAULT"),
     ("peermem", "nvidia-peermem", r"nvidia-peermem .*ERROR (?P<what>.*)"),
     ("nvswitch", "nvidia-nvswitch", r"nvidia-nvswitch\d+: .*?(?P<what>(?:[Ff]atal|error|ERROR).*)"),
     (

@@ -65,7 +65,7 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     (
         "store_unreachable",
-        "timed out while trying to connect",
+        "while trying to connect",
         r"client socket has timed out after (?P<after>\w+) while trying to connect to \(?\[?"
         r"(?P<address>[^\s\]:,()]+)\]?[:,] ?(?P<port>\d+)",
     ),
@@ -87,7 +87,6 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?P<error>RendezvousClosedError|RendezvousGracefulExitError|[Rr]endezvous .*(?:is|was) (?:already )?closed)",
     ),
     ("rendezvous_state", "RendezvousStateError", r"(?P<error>RendezvousStateError|RendezvousConnectionError)"),
-    ("store_key_timeout", "wait timeout after", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<key>\S+)"),
     (
         "store_key_timeout",
         "store->get",
@@ -95,6 +94,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?P<from>\d+)\] via c10d key-value store by key '(?P<key>[^']*)', but store->get\([^)]*\) got error: "
         r"(?P<error>.*)",
     ),
+    ("store_key_timeout", "wait timeout after", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<key>\S+)"),
     ("store_key_timeout", "Socket Timeout", r"(?P<error>Socket Timeout)"),
     (
         "monitored_barrier",

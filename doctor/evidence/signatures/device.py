@@ -24,7 +24,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?P<path>/?torch_[^>]*)>.*No space left",
     ),
     ("shm_no_space", "out of shared memory", r"(?P<error>workers are out of shared memory|insufficient shared memory)"),
-    ("shm_no_space", "unexpected bus error encountered", r"(?P<error>unexpected bus error encountered in worker)"),
+    ("shm_no_space", "bus error encountered", r"(?P<error>[Uu]nexpected bus error encountered in worker)"),
     (
         "shm_register",
         "shm",
@@ -117,6 +117,13 @@ ROWS: list[tuple[str, str, str]] = [
         "IPC handle",
         r"[Ff]ailed to (?:open|get|import|export)(?: CUDA| HIP)? IPC handle ?:? ?(?P<error>.*)",
     ),
+    (
+        "ipc_failed",
+        "p2p.cc",
+        r"p2p\.cc:\d+ .*Cuda failure (?:\d+ )?'(?P<error>invalid argument|invalid resource handle"
+        r"|operation not supported|"
+        r"API call is not supported[^']*|OS call failed[^']*|unknown error)'",
+    ),
     ("ipc_failed", "mapping of buffer object failed", r"(?P<error>mapping of buffer object failed)"),
     ("ipc_failed", "pidfd", r"(?P<call>pidfd_(?:open|getfd)).*(?:failed|error)[^\w]*(?P<error>.*)"),
     (
@@ -185,7 +192,6 @@ ROWS: list[tuple[str, str, str]] = [
     ("disk_full", "o space left on device", r"(?:\[Errno 28\] )?No space left on device(?:: '?(?P<path>[^']+)'?)?"),
     ("disk_full", "quota exceeded", r"(?P<error>[Dd]isk quota exceeded)(?:: '?(?P<path>[^']+)'?)?"),
     ("oom_slurm", "oom", r"Detected (?P<count>\d+) oom[-_]?kill event"),
-    ("oom_slurm", "Out Of Memory", r"(?:(?P<node>\S+): )?task (?P<task>\d+): Out Of Memory"),
     ("oom_slurm", "OOMKilled", r"(?P<error>OOMKilled)"),
     ("oom_slurm", "oom-kill", r"(?P<error>oom[-_]killer|oom_kill)"),
     ("iommu_hint", "iommu", r"Missing \"?iommu=pt\"? from kernel command line"),

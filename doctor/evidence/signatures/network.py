@@ -36,6 +36,11 @@ ROWS: list[tuple[str, str, str]] = [
         "async",
         rf"(?:{_DEVICE} )?[Gg]ot (?:\S+ )?async (?:\S+ )?event\s?: ?(?P<event>port error|port down|.*\bport err\w*)",
     ),
+    (
+        "ib_queue_fatal",
+        "async fatal event",
+        rf"{_DEVICE} async fatal event on (?:QP|CQ)[^:]*: (?P<event>.*(?:access|request|queue error|CQ error).*)",
+    ),
     ("ib_fatal_event", "async fatal event", rf"{_DEVICE} async fatal event(?: on \w+)?[^:]*: {_EVENT}"),
     (
         "ib_fatal_event",

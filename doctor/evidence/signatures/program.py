@@ -6,10 +6,11 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "fingerprint",
         "Detected mismatch between collectives on ranks",
-        r"Rank (?P<a>\d+) is running (?P<a_what>(?:collective: CollectiveFingerPrint\(|collective ).*?), but Rank "
+        r"Rank (?P<a>\d+) is running (?P<a_what>(?:inconsistent )?collective.*?), but Rank "
         r"(?P<b>\d+) is running (?P<b_what>.*)",
     ),
-    ("heartbeat_stuck", "got stuck for", r"watchdog got stuck for (?P<seconds>\d+) seconds"),
+    ("heartbeat_stuck", "got stuck for", r"watchdog.{0,40} got stuck for (?P<seconds>\d+) seconds"),
+    ("heartbeat_stuck", "GIL induced hang", r"(?P<gil>Could not acquire GIL) within \d+ ms"),
     (
         "heartbeat_stuck",
         "eartbeat monitor timed out",
