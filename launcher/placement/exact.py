@@ -8,15 +8,15 @@ also the one nearest to index order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, product
 from math import inf
 
 from launcher.placement.axes import Axis
-from launcher.placement.cluster import SWITCH_LEVEL, Cluster, Place
+from launcher.placement.cluster import SWITCH_LEVEL, Cluster, Node, Place
 from launcher.placement.cost import Objective, evaluate
-from launcher.placement.ring import Pattern
+from launcher.placement.ring import Pattern, members_of
 from launcher.spec import EXPERT_AXIS
 
 EXACT_DEVICES = 16
@@ -94,8 +94,8 @@ class Search:
             for axis in self.axes
         }
 
-    def value(self, axis: Axis, places: tuple[Place, ...]) -> float:
-        key = (axis.pattern, places)
+    def value(self, axis: Axis, places: Sequence[Place]) -> float:
+        key = (axis.pattern, tuple(places if axis.pattern == "chain" else sorted(places)))
         if (known := self._memo.get(key)) is None:
             known = self._memo[key] = self.cluster.bandwidth(places, axis.pattern)
         return known
@@ -108,35 +108,60 @@ class Search:
         return found
 
 
+@dataclass(frozen=True)
+class Check:
+    """What must hold for one group once the last rank of `prefix` is placed; `near` is None for groups across hosts.
+
+    `near[node][place]` is the mask of places on the node that a link of the threshold or more leads to.
+    """
+
+    axis: Axis
+    prefix: tuple[int, ...]
+    threshold: float
+    near: Sequence[Sequence[int]] | None
+
+    @property
+    def missing(self) -> int:
+        return self.axis.degree - len(self.prefix)
+
+
 class Walk:
     """One depth-first search over ranks in order."""
 
     def __init__(self, search: Search, thresholds: Mapping[str, float]) -> None:
         self.search = search
         self.places: list[Place] = []
-        self.used: set[Place] = set()
+        self.free = [(1 << node.slots) - 1 for node in search.cluster.nodes]
         self.steps = 0
-        self.checks: list[list[tuple[Axis, tuple[int, ...], float]]] = [[] for _ in range(search.ranks)]
+        self.checks: list[list[Check]] = [[] for _ in range(search.ranks)]
         for axis in search.axes:
-            for group in axis.groups if thresholds.get(axis.name, 0) > 0 else ():
-                for rank in group:
-                    self.checks[rank].append((axis, group, thresholds[axis.name]))
+            if (threshold := thresholds.get(axis.name, 0.0)) > 0:
+                self.add_checks(axis, threshold)
         self.ordered = origin_lines(search)
-        self.twins = [twins(search.cluster, node) for node in range(len(search.cluster.nodes))]
+        self.twins = [twins(node) for node in search.cluster.nodes]
+
+    def add_checks(self, axis: Axis, threshold: float) -> None:
+        near = [near_masks(node, threshold) for node in self.search.cluster.nodes]
+        for group in axis.groups:
+            inside = group[0] // self.search.per_node == group[-1] // self.search.per_node
+            exact = replace(axis, groups=(group,))
+            for k, rank in enumerate(group):
+                self.checks[rank].append(Check(exact, group[: k + 1], threshold, near if inside else None))
 
     def run(self) -> list[Place] | None:
         rank = len(self.places)
         if rank == self.search.ranks:
             return list(self.places)
-        for place in self.candidates(rank):
+        for node, at in self.candidates(rank):
             self.steps += 1
             if self.steps >= BUDGET:
                 return None
-            self.places.append(place)
-            self.used.add(place)
-            if self.fits(rank) and (found := self.run()):
+            self.places.append((node, at))
+            self.free[node] ^= 1 << at
+            if all(self.holds(check) for check in self.checks[rank]) and (found := self.run()):
                 return found
-            self.used.discard(self.places.pop())
+            self.free[node] ^= 1 << at
+            self.places.pop()
         return None
 
     def candidates(self, rank: int) -> list[Place]:
@@ -145,56 +170,50 @@ class Walk:
         if rank % self.search.per_node:
             nodes = [self.places[-1][0]]
         else:
-            taken = {node for node, _ in self.used}
-            nodes = self.search.cluster.unlike(taken)
+            nodes = self.search.cluster.unlike({node for node, _ in self.places})
         found = []
         for node in nodes:
-            seen = set()
-            for position in range(self.search.cluster.nodes[node].slots):
-                twin = self.twins[node][position]
-                if (node, position) not in self.used and twin not in seen:
-                    seen.add(twin)
-                    if (node, position) > after:
-                        found.append((node, position))
+            first = {self.twins[node][at]: at for at in reversed(members_of(self.free[node]))}
+            found += [(node, at) for at in sorted(first.values()) if (node, at) > after]
         return found
 
-    def fits(self, rank: int) -> bool:
-        """Whether every group that the last placed rank belongs to can still reach its threshold."""
-        for axis, group, threshold in self.checks[rank]:
-            placed = tuple(self.places[member] for member in group if member <= rank)
-            if len(placed) == len(group):
-                if self.search.value(axis, placed) < threshold:
-                    return False
-            elif not self.hopeful(axis, group, placed, threshold):
-                return False
-        return True
+    def holds(self, check: Check) -> bool:
+        """Whether a group reaches its threshold, or, while half-filled, still can."""
+        placed = [self.places[rank] for rank in check.prefix]
+        if not check.missing:
+            return self.search.value(check.axis, placed) >= check.threshold
+        return check.near is None or self.hopeful(check, placed, check.near[placed[0][0]])
 
-    def hopeful(self, axis: Axis, group: tuple[int, ...], placed: tuple[Place, ...], threshold: float) -> bool:
-        """A necessary condition for a half-filled group inside one block: its newest member has neighbours enough."""
-        if group[0] // self.search.per_node != group[-1] // self.search.per_node:
-            return True
-        node, position = placed[-1]
-        row = self.search.cluster.nodes[node].weights[position]
-        near = sum(
-            row[other] >= threshold and ((node, other) not in self.used or (node, other) in placed)
-            for other in range(len(row))
-            if other != position
-        )
-        close = axis.pattern == "pairs" or len(group) < 4
-        if close and any(row[other] < threshold for _, other in placed[:-1] if axis.pattern != "chain"):
-            return False
-        if axis.pattern == "chain":
-            return len(placed) < 2 or row[placed[-2][1]] >= threshold
-        return near >= (len(group) - 1 if close else 2)
+    def hopeful(self, check: Check, placed: Sequence[Place], near: Sequence[int]) -> bool:
+        """A necessary condition inside one host: members have neighbours enough among themselves and free places."""
+        free = self.free[placed[0][0]]
+        if check.axis.pattern == "chain":
+            last = placed[-1][1]
+            linked = len(placed) < 2 or near[last] >> placed[-2][1] & 1
+            return bool(linked and near[last] & free)
+        if check.axis.pattern == "pairs" or check.axis.degree < 4:
+            common = free
+            for _, at in placed:
+                common &= near[at]
+            met = all(near[placed[-1][1]] >> at & 1 for _, at in placed[:-1])
+            return met and common.bit_count() >= check.missing
+        mine = sum(1 << at for _, at in placed)
+        return all((near[at] & (free | mine)).bit_count() >= 2 for _, at in placed)
 
 
-def twins(cluster: Cluster, node: int) -> list[int]:
+def near_masks(node: Node, threshold: float) -> list[int]:
+    size = range(node.slots)
+    return [sum(1 << b for b in size if b != a and node.weights[a][b] >= threshold) for a in size]
+
+
+def twins(node: Node) -> list[int]:
     """For each place of a node the first place that it can be exchanged with without any difference."""
-    at = cluster.nodes[node]
     first: list[int] = []
-    for b in range(at.slots):
+    for b in range(node.slots):
         alike = (
-            a for a in range(b) if first[a] == a and interchangeable(at.weights, a, b) and at.rails[a] == at.rails[b]
+            a
+            for a in range(b)
+            if first[a] == a and interchangeable(node.weights, a, b) and node.rails[a] == node.rails[b]
         )
         first.append(next(alike, b))
     return first

@@ -8,7 +8,7 @@ spine, and so on; then blocks of blocks for the next axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import inf
 
@@ -109,27 +109,38 @@ def refined_order(order: list[int], nodes: int, cost: Callable[[Sequence[int]], 
     return line[: len(order)]
 
 
-def placed_devices(
-    cluster: Cluster, axes: Sequence[Axis], order: Sequence[int], per_node: int, objective: Objective
-) -> list[Place]:
-    """The place of each rank: for each node in order the best of its devices for the groups that meet on it.
+@dataclass
+class DeviceChooser:
+    """Chooses the order of devices on each node; nodes and meshes that look alike share one answer."""
 
-    Nodes that look alike share one answer. Where a node has the same rails at other positions, the answer is carried
-    over by rails, so that groups across nodes pair equal NICs.
-    """
-    local = local_axes(axes, len(order), per_node)
-    answers: dict[object, list[int]] = {}
-    rails: dict[object, list[int]] = {}
-    places: list[Place] = []
-    for block, index in enumerate(order):
-        node = cluster.nodes[index]
-        kind = (local[block], node.weights, node.rails)
-        if kind not in answers:
-            search = Search(Cluster((node,)), local[block], per_node, per_node, objective)
-            answers[kind] = on_rails(search, node, rails.get(local[block], ()), node_positions(search, node))
-            rails.setdefault(local[block], [node.rails[at] for at in answers[kind]])
-        places += [(index, at) for at in answers[kind]]
-    return places
+    cluster: Cluster
+    per_node: int
+    objective: Objective
+    _answers: dict[object, list[int]] = field(default_factory=dict)
+
+    def places(self, axes: Sequence[Axis], order: Sequence[int]) -> list[Place]:
+        """The place of each rank on nodes in `order`.
+
+        Where a node has the same rails at other positions than the first one, the answer is carried over by rails, so
+        that groups across nodes pair equal NICs.
+        """
+        local = local_axes(axes, len(order), self.per_node)
+        rails: dict[object, list[int]] = {}
+        found: list[Place] = []
+        for axes_here, index in zip(local, order, strict=True):
+            node = self.cluster.nodes[index]
+            positions = self.positions(axes_here, node, rails.get(axes_here, []))
+            rails.setdefault(axes_here, [node.rails[at] for at in positions])
+            found += [(index, at) for at in positions]
+        return found
+
+    def positions(self, axes: tuple[Axis, ...], node: Node, rails: Sequence[int]) -> list[int]:
+        """Positions of a node's devices in local-rank order, on the given rails where these are as good."""
+        search = Search(Cluster((node,)), axes, self.per_node, self.per_node, self.objective)
+        kind = (axes, node.weights, node.rails)
+        if kind not in self._answers:
+            self._answers[kind] = node_positions(search, node)
+        return on_rails(search, node, rails, self._answers[kind])
 
 
 def local_axes(axes: Sequence[Axis], blocks: int, per_node: int) -> list[tuple[Axis, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations
 
 from launcher.errors import InputError
@@ -12,7 +13,7 @@ from launcher.placement.bound import best_possible
 from launcher.placement.cluster import Cluster, Network, Node, Place, make_node
 from launcher.placement.cost import Objective, evaluate, explain
 from launcher.placement.exact import EXACT_DEVICES, Search
-from launcher.placement.packed import packed_order, placed_devices, refined_order
+from launcher.placement.packed import DeviceChooser, packed_order, refined_order
 from launcher.placement.result import NO_GAIN, AxisReport, PlacedNode, Placement, Report
 from launcher.spec import MeshSpec
 from launcher.topology.model import HostTopology
@@ -71,6 +72,10 @@ class Placer:
     objective: Objective
     leftover: str | None
 
+    @cached_property
+    def devices(self) -> DeviceChooser:
+        return DeviceChooser(self.cluster, self.per_node, self.objective)
+
     def axes(self, mesh: MeshSpec) -> tuple[Axis, ...]:
         return axes_of(mesh, self.leftover)
 
@@ -105,12 +110,9 @@ class Placer:
         order = packed_order(self.cluster.nodes, mesh, self.per_node)
 
         def cost(order: Sequence[int]) -> tuple[float, ...]:
-            return self.key(self.choice(mesh, self.with_devices(axes, order)))
+            return self.key(self.choice(mesh, self.devices.places(axes, order)))
 
-        return self.choice(mesh, self.with_devices(axes, refined_order(order, len(self.cluster.nodes), cost)))
-
-    def with_devices(self, axes: Sequence[Axis], order: Sequence[int]) -> list[Place]:
-        return placed_devices(self.cluster, axes, order, self.per_node, self.objective)
+        return self.choice(mesh, self.devices.places(axes, refined_order(order, len(self.cluster.nodes), cost)))
 
     def gain(self, index: Choice, chosen: Choice) -> tuple[str | None, float]:
         """The axis that decides and index order's cost over the chosen one's: with traffic of all axes, else of the

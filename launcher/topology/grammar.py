@@ -7,7 +7,7 @@ One grammar serves `nvidia-smi topo -m` and `-p2p` of every driver, `rocm-smi`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from launcher.topology.links import P2P_CELLS, PLAIN_KINDS, SELF_CELLS, UNKNOWN_CELLS, split_kind
@@ -59,17 +59,15 @@ def read_blocks(lines: Sequence[str]) -> list[Block]:
     return _Reader(odd_labels(lines)).read(lines)
 
 
-def odd_labels(lines: Iterable[str]) -> frozenset[str]:
-    """Labels of no known pattern, as renamed NICs have: first on a line that goes on with cells, one of them self."""
+def odd_labels(lines: Sequence[str]) -> frozenset[str]:
+    """Labels of no known pattern, as renamed NICs have: first on a line that goes on with cells, one of them self.
+
+    Their small letters tell them from the rest of a wrapped cell; the first line may have lost its front.
+    """
     found = set()
-    for line in lines:
+    for line in lines[1:]:
         label, *rest = line.split() or [""]
-        if (
-            NAME.fullmatch(label)
-            and not is_cell(label)
-            and "X" in rest
-            and sum(map(is_cell, rest[:4])) >= min(3, len(rest))
-        ):
+        if NAME.fullmatch(label) and re.search("[a-z]", label) and "X" in rest and all(map(is_cell, rest[:3])):
             found.add(label)
     return frozenset(found)
 
@@ -106,7 +104,7 @@ class _Reader:
             self.open_row, self.open_header = False, True
         else:
             self.open_row = self.open_row and self.go_on(line)
-            self.open_header = self.open_header and self.finish_title(line)
+            self.open_header = self.open_header and self.finish_header(line)
 
     def add(self, row: Row) -> None:
         if self.block is None or any(other.label == row.label for other in self.block.rows):
@@ -117,22 +115,27 @@ class _Reader:
 
     def merged(self, line: str, header: Block) -> tuple[str, Block]:
         """A header that follows a header at once goes on with it, unless it says the same labels again."""
-        if not (self.open_header and self.header) or set(self.header[1].columns) & set(header.columns):
-            return line, header
+        if self.open_header and self.header and not set(self.header[1].columns) & set(header.columns):
+            return self.grown_header(line) or (line, header)
+        return line, header
+
+    def grown_header(self, line: str) -> tuple[str, Block] | None:
+        """The waiting header with the next line of it, where a terminal or a mail wrapped it; None if it is none."""
+        assert self.header
         joins = [self.header[0] + line, f"{self.header[0]} {line.strip()}"]
         choices = [(join, found) for join in joins if (found := read_header(join, self.odd))]
-        return min(choices, key=lambda choice: sum(not is_label(label) for label in choice[1].columns))
+        best = min(choices, key=lambda choice: self.strange(choice[1]), default=None)
+        return best if best and self.strange(best[1]) <= self.strange(self.header[1]) else None
 
-    def finish_title(self, line: str) -> bool:
-        """A wrapped header may end in a line that has only titles, or only the rest of one."""
-        assert self.header
-        joined = f"{self.header[0]} {line.strip()}"
-        found = read_header(joined, self.odd)
-        rest = TITLE.sub("", line).strip()
-        if found and (not rest or rest in ("Affinity", "ID", "NUMA ID")):
-            self.header = joined, found
-            return True
-        return False
+    def strange(self, header: Block) -> int:
+        """How many labels of a header look like none."""
+        return sum(not is_label(label) and label not in self.odd for label in header.columns)
+
+    def finish_header(self, line: str) -> bool:
+        """A wrapped header may end in a line that has no whole label, only the rest of one, or titles."""
+        grown = self.grown_header(line)
+        self.header = grown or self.header
+        return grown is not None
 
     def go_on(self, line: str) -> bool:
         """Join a wrapped row's next line to it; False when the line is none of its."""

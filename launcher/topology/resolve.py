@@ -26,11 +26,12 @@ class Resolved:
 
 def resolve(block: Block) -> Resolved:
     """Judge one block; the labels of its rows are devices and NICs whether or not their links can be believed."""
-    columns, gaps = aligned_columns(block)
+    mark = self_mark(block)
+    columns, gaps = aligned_columns(block, mark)
     cells: dict[tuple[str, str], str] = {}
     doubtful: dict[tuple[str, str], str] = {}
     for row in block.rows:
-        sound, doubt, complaint = believed(row, columns, block)
+        sound, doubt, complaint = believed(row, columns, block, mark)
         cells |= sound
         doubtful |= doubt
         gaps += complaint
@@ -56,19 +57,24 @@ def kind_of(block: Block) -> str:
     return "links" if tokens["links"] >= tokens["p2p"] else "p2p"
 
 
-def self_column(row: Row) -> int | None:
+def self_mark(block: Block) -> str:
+    """The cell by which this tool says self: `X`, `S`, `SELF` or `0`. Another one may be a piece of a cut cell."""
+    marks = Counter(cell for row in block.rows for cell in row.cells if cell in SELF_CELLS)
+    return marks.most_common(1)[0][0] if marks else "X"
+
+
+def self_column(row: Row, mark: str) -> int | None:
     """Where the row's only self cell is; None if it has none or several."""
-    found = [i for i, cell in enumerate(row.cells) if cell in SELF_CELLS]
-    return found[0] if len(found) == 1 else None
+    return row.cells.index(mark) if row.cells.count(mark) == 1 else None
 
 
-def aligned_columns(block: Block) -> tuple[tuple[str | None, ...], list[str]]:
+def aligned_columns(block: Block, mark: str) -> tuple[tuple[str | None, ...], list[str]]:
     """The columns' labels: the header's if the rows' self cells agree with it, else those that the self cells give."""
-    seen = {row.label: column for row in block.rows if (column := self_column(row)) is not None}
+    seen = {row.label: column for row in block.rows if (column := self_column(row, mark)) is not None}
     header = dict(enumerate(block.columns))
     right = sum(header.get(column) == label for label, column in seen.items())
     if right * 2 >= len(seen) and len(set(block.columns)) == len(block.columns) and block.columns:
-        return block.columns, []
+        return without_cut_label(block), []
     owners = Counter(seen.values())
     inferred: list[str | None] = [None] * max((len(row.cells) for row in block.rows), default=0)
     for label, column in seen.items():
@@ -78,11 +84,19 @@ def aligned_columns(block: Block) -> tuple[tuple[str | None, ...], list[str]]:
     return tuple(inferred), [f"{what}: columns are named by the rows' self cells, {nameless} stay without a name"]
 
 
+def without_cut_label(block: Block) -> tuple[str | None, ...]:
+    """The header's labels; its last one, if neither a title follows nor a row has it, may be only the front of a label."""
+    last = block.columns[-1]
+    if block.titles or any(row.label == last for row in block.rows):
+        return block.columns
+    return (*block.columns[:-1], None)
+
+
 def believed(
-    row: Row, columns: Sequence[str | None], block: Block
+    row: Row, columns: Sequence[str | None], block: Block, mark: str
 ) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], str], list[str]]:
     """Cells of a row by (row, column): those to believe, those to believe only if the other end says the same, gaps."""
-    at = self_column(row)
+    at = self_column(row, mark)
     if at is None or at >= len(columns) or columns[at] != row.label:
         return {}, {}, [f"row {row.label} is cut or shifted: it is not read"]
     if len(row.cells) < len(columns) and block.titles and row.tail.strip():
