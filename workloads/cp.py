@@ -64,6 +64,11 @@ class CP(HSDP):
     axes = ("dp_replicate", "dp_shard", "cp")
     default_mesh = Strategy.default_mesh  # all ranks on one sequence
 
+    def rows(self, job: Job) -> tuple[str, ...]:
+        assert isinstance(job.options, CPOptions)
+        hops = {"allgather": "cp_allgather", "torch-allgather": "cp_allgather", "ulysses": "cp_ulysses"}
+        return (hops.get(job.options.impl, "cp_ring"), "hsdp", "zero3")
+
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         spread_attention(model, job)
         return super().parallelize(model, job)

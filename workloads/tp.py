@@ -110,6 +110,9 @@ class TP(FSDP):
     def default_mesh(self, world: World) -> dict[str, int]:
         return {"dp_shard": world.nodes, "tp": world.local_size}
 
+    def rows(self, job: Job) -> tuple[str, ...]:
+        return ("tp_sequence" if self._of(job).sequence_parallel else "tp", "hsdp", "zero3")
+
     def weights(self, job: Job) -> Source:
         source = super().weights(job)
         return fused_source(source, job.config, job.mesh.degree("tp")) if self._of(job).fused else source

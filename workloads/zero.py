@@ -45,7 +45,9 @@ class ZeRO(Strategy):
         self.tune_blocks(model, job)
         if _stage(job) == 1:
             materialize([model], job.world.device, self.weights(job))
-            return [DistributedDataParallel(model, process_group=job.mesh.view("dp_shard").get_group())]
+            return [
+                DistributedDataParallel(model, process_group=job.mesh.view("dp_shard").get_group(), bucket_cap_mb=25)
+            ]
         shard(model, job.mesh.sharded, FSDPOptions(reshard=str(_stage(job) == 3).lower(), dtype=job.options.dtype))
         return [model]
 

@@ -118,7 +118,7 @@ def test_every_workload_names_rows_of_the_table_and_every_row_shards_known_state
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_formula_has_a_value(name: str) -> None:
-    degrees = dict.fromkeys(("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"), 2)
+    degrees = dict.fromkeys(("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep"), 2) | {"pp": 4}
     for traffic in Case(Sizes.of(_mixture(experts=4)), degrees, (name,), 16, 128, micro_batches=2).traffic():
         assert traffic.calls > 0
         assert traffic.bytes > 0
@@ -130,7 +130,7 @@ def test_every_formula_has_a_value(name: str) -> None:
         ({"dp_replicate": 8}, ("ddp",)),
         ({"dp_replicate": 4, "dp_shard": 2}, ("hsdp", "zero3")),
         ({"dp_replicate": 1, "dp_shard": 2, "tp": 4}, ("zero3", "tp_sequence")),
-        ({"pp": 2, "cp": 2, "tp": 2}, ("pp", "zero3", "cp_ring", "tp_sequence")),
+        ({"pp": 2, "cp": 2, "tp": 2}, ("pp", "zero2", "cp_ring", "tp_sequence")),
     ],
 )
 def test_rows_for_a_mesh(degrees: dict[str, int], rows: tuple[str, ...]) -> None:

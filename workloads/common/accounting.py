@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,15 @@ from workloads.common.counting import CollectiveCounter, Kind
 from workloads.common.gradients import local
 from workloads.common.states import PROFILES, Case, Sizes
 from workloads.common.strategy import Job
+
+
+@dataclass(frozen=True)
+class Account:
+    """One step as counted on this rank, and as the table has it."""
+
+    counted: dict[Kind, Volume]
+    kept: dict[str, int]
+    case: Case
 
 
 class Volume(NamedTuple):
@@ -33,6 +43,7 @@ def case_of(job: Job, rows: tuple[str, ...]) -> Case:
         profile,
         micro_batches=job.options.accumulate,
         checkpointing=job.options.recompute,
+        stage=job.mesh.index("pp"),
     )
 
 
@@ -56,7 +67,7 @@ def kept_bytes(parts: Iterable[nn.Module], optimizers: Iterable[torch.optim.Opti
     states = [
         value
         for optimizer in optimizers
-        for state in optimizer.state.values()
+        for state in getattr(optimizer, "optim", optimizer).state.values()  # ZeRO-1 wraps the one of its own share
         for value in state.values()
         if isinstance(value, Tensor) and value.ndim
     ]
@@ -71,14 +82,14 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
     return sum(piece.numel() * piece.element_size() for piece in map(local, tensors))
 
 
-def report(counter: CollectiveCounter, kept: dict[str, int], case: Case) -> list[str]:
+def report(account: Account) -> list[str]:
     """Lines that hold counts beside the table."""
-    counted, expected = counted_volumes(counter), expected_volumes(case)
+    counted, expected = account.counted, expected_volumes(account.case)
     lines = ["per step and rank       counted: calls         bytes    table: calls         bytes"]
     for kind in sorted({*counted, *expected}):
         ours, theirs = counted.get(kind, Volume(0, 0)), expected.get(kind, Volume(0, 0))
         name = f"{kind.collective} over {kind.members}"
         lines.append(f"{name:<24}{ours.calls:>14,.0f}{ours.bytes:>14,.0f}{theirs.calls:>16,.0f}{theirs.bytes:>14,.0f}")
-    memory = case.memory()
-    lines += [f"{state:<24}{'':14}{size:>14,}{'':16}{memory[state]:>14,.0f}" for state, size in kept.items()]
+    memory = account.case.memory()
+    lines += [f"{state:<24}{'':14}{size:>14,}{'':16}{memory[state]:>14,.0f}" for state, size in account.kept.items()]
     return lines

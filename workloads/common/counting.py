@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -53,6 +54,8 @@ class CollectiveCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # let it unfold into plain operators, which come here again
         namespace, _, operator = func.name().partition("::")
         if namespace in ("c10d", "_c10d_functional") and operator.partition(".")[0] in _OPERATORS:
             self._count(_OPERATORS[operator.partition(".")[0]], func, args)

@@ -7,20 +7,25 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 
 
 def settle(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    """Every gradient, with pending sums over an axis (DTensor's Partial) carried out."""
+    """Every gradient, placed as its parameter: sums over an axis that are still pending (Partial) are carried out."""
     gradients: list[Tensor] = []
     for parameter in parameters:
         gradient = parameter.grad
-        if isinstance(gradient, DTensor) and any(isinstance(place, Partial) for place in gradient.placements):
-            settled = [Replicate() if isinstance(place, Partial) else place for place in gradient.placements]
-            parameter.grad = gradient = gradient.redistribute(placements=settled)
+        if isinstance(gradient, DTensor) and gradient.placements != (wanted := _placements(parameter)):
+            parameter.grad = gradient = gradient.redistribute(placements=wanted)
         if gradient is not None:
             gradients.append(gradient)
     return gradients
+
+
+def _placements(parameter: nn.Parameter) -> tuple[Placement, ...]:
+    assert isinstance(parameter, DTensor)
+    return parameter.placements
 
 
 def shards_of(gradient: Tensor) -> int:

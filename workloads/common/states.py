@@ -46,7 +46,7 @@ class Row:
 
 _STATIC: tuple[State, ...] = ("parameters", "gradients", "optimizer")
 _GATHER_FORWARD = Exchange(
-    "all_gather", "parameters", "before each block's forward", "M * (L + root)", "M * (L * P_block + P_root) * compute"
+    "all_gather", "parameters", "before each block's forward", "G * (L + root)", "G * (L * P_block + P_root) * compute"
 )
 _GATHER_BACKWARD = Exchange(
     "all_gather", "parameters", "before each block's backward", "M * L", "M * L * P_block * compute"
@@ -55,6 +55,20 @@ _SCATTER = Exchange(
     "reduce_scatter", "gradients", "after each block's last backward", "L + root", "(L * P_block + P_root) * 4"
 )
 _ALL_REDUCE = Exchange("all_reduce", "gradients", "during the last backward, by bucket", "buckets", "P * 4")
+
+_VOCABULARY = Exchange(
+    "all_reduce",
+    "activations",
+    "of the loss: largest, sum, target's logit",
+    "3 * M * predicts",
+    "3 * M * predicts * T * 4",
+)
+
+
+def _products(root: str) -> tuple[str, str]:
+    """Calls and bytes of one activation for each of a layer's two pairs of products, and for the root's."""
+    return f"M * (2 * L + {root})", f"M * (2 * L + {root}) * A"
+
 
 ROWS: dict[str, Row] = {
     "ddp": Row("dp_replicate", ("data", "activations"), (_ALL_REDUCE,)),
@@ -80,14 +94,13 @@ ROWS: dict[str, Row] = {
     ),
     "tp": Row(
         "tp",
-        (*_STATIC,),
+        _STATIC,
         (
+            Exchange("all_reduce", "activations", "forward, after each row-parallel product", *_products("embeds")),
             Exchange(
-                "all_reduce", "activations", "forward, after each row-parallel product", "2 * M * L", "2 * M * L * A"
+                "all_reduce", "gradients", "backward, before each column-parallel product", *_products("predicts")
             ),
-            Exchange(
-                "all_reduce", "gradients", "backward, before each column-parallel product", "2 * M * L", "2 * M * L * A"
-            ),
+            _VOCABULARY,
         ),
     ),
     "tp_sequence": Row(
@@ -95,29 +108,23 @@ ROWS: dict[str, Row] = {
         ("activations", *_STATIC),
         (
             Exchange(
-                "all_gather",
-                "activations",
-                "forward, before each column-parallel product",
-                "2 * M * L",
-                "2 * M * L * A",
+                "all_gather", "activations", "forward, before each column-parallel product", *_products("predicts")
             ),
-            Exchange(
-                "reduce_scatter",
-                "activations",
-                "forward, after each row-parallel product",
-                "2 * M * L",
-                "2 * M * L * A",
-            ),
-            Exchange("all_gather", "gradients", "backward of the reduce-scatters", "2 * M * L", "2 * M * L * A"),
-            Exchange("reduce_scatter", "gradients", "backward of the all-gathers", "2 * M * L", "2 * M * L * A"),
+            Exchange("reduce_scatter", "activations", "forward, after each row-parallel product", *_products("embeds")),
+            Exchange("all_gather", "gradients", "backward of the reduce-scatters", *_products("embeds")),
+            Exchange("reduce_scatter", "gradients", "backward of the all-gathers", *_products("predicts")),
+            Exchange("all_reduce", "gradients", "of norms, whose ranks saw different tokens", "norms", "P_norms * 4"),
+            _VOCABULARY,
         ),
     ),
     "pp": Row(
         "pp",
         ("activations", *_STATIC),
         (
-            Exchange("send", "activations", "after a stage's forward, but for the last", "M * V", "M * V * A"),
-            Exchange("send", "gradients", "after a stage's backward, but for the first", "M * V", "M * V * A"),
+            Exchange("send", "activations", "after a stage's forward, but for the last", "M * after", "M * after * A"),
+            Exchange(
+                "send", "gradients", "after a stage's backward, but for the first", "M * before", "M * before * A"
+            ),
         ),
     ),
     "cp_ring": Row(
@@ -168,29 +175,26 @@ ROWS: dict[str, Row] = {
             Exchange("all_to_all", "gradients", "backward, the reverse", "4 * M * L", "M * L * (2 * Q + KV) * compute"),
         ),
     ),
-    "ep": Row(
+    "ep": Row(  # bytes of tokens are those of an even load
         "ep",
         _STATIC,
         (
-            Exchange(
-                "all_to_all",
-                "activations",
-                "forward: tokens to their experts and back",
-                "2 * M * L",
-                "2 * M * L * k * A",
-            ),
+            Exchange("all_to_all", "data", "forward: how many tokens for whom", "M * L", "M * L * E * 8"),
+            Exchange("all_to_all", "activations", "forward: tokens there and back", "2 * M * L", "2 * M * L * k * A"),
             Exchange("all_to_all", "gradients", "backward, the reverse", "2 * M * L", "2 * M * L * k * A"),
             Exchange(
                 "all_gather",
                 "parameters",
-                "before each mixture's forward and backward",
+                "before each mixture's two passes",
                 "2 * M * L",
                 "2 * M * L * E_block * compute",
                 "ep_shard",
             ),
+            Exchange("reduce_scatter", "gradients", "after its last backward", "L", "L * E_block * 4", "ep_shard"),
             Exchange(
-                "reduce_scatter", "gradients", "after each mixture's last backward", "L", "L * E_block * 4", "ep_shard"
+                "all_reduce", "data", "forward: the experts' load, for balance", "M * L", "M * L * E * 4", "tokens"
             ),
+            Exchange("all_reduce", "data", "after backward: load and drops", "1", "L * (E + 1) * 4", "tokens"),
         ),
     ),
 }
@@ -218,7 +222,7 @@ WORKLOADS: dict[str, tuple[str, ...]] = {
     "fsdp": ("zero3",),
     "hsdp": ("hsdp", "zero3"),
     "tp": ("tp_sequence", "zero3"),
-    "pp": ("pp", "zero3"),
+    "pp": ("pp", "zero2"),
     "cp": ("cp_ring", "zero3"),
     "ep": ("ep", "zero3"),
     "nd": ("pp", "hsdp", "zero3", "cp_ring", "tp_sequence", "ep"),
@@ -236,13 +240,15 @@ class Sizes:
     expert: float = 0.0  # one expert of one block
     experts: int = 0
     top_k: int = 0
-    root: float = 0.0  # embedding and output
+    embedding: float = 0.0
+    output: float = 0.0  # 0 where the embedding serves
     root_norms: float = 0.0
     kv_width: int = 0  # kv_heads · head_dim
 
     @property
     def total(self) -> float:
-        return self.layers * (self.block + self.block_norms + self.experts * self.expert) + self.root + self.root_norms
+        root = self.embedding + self.output + self.root_norms
+        return self.layers * (self.block + self.block_norms + self.experts * self.expert) + root
 
     @property
     def active(self) -> float:
@@ -263,7 +269,8 @@ class Sizes:
             expert=mlp if config.experts else 0,
             experts=config.experts,
             top_k=config.top_k if config.experts else 0,
-            root=config.vocab * config.dim * (1 if config.tied else 2),
+            embedding=config.vocab * config.dim,
+            output=0 if config.tied else config.vocab * config.dim,
             root_norms=config.dim,
             kv_width=kv_width,
         )
@@ -310,6 +317,7 @@ class Case:
     virtual_stages: int = 1
     buckets: int = 1
     checkpointing: bool = False
+    stage: int | None = None  # this rank's place along pp, with stages s, s + K, …; None takes the one that has most
 
     def degree(self, *axes: str) -> int:
         return math.prod(self.degrees.get(axis, 1) for axis in axes)
@@ -319,29 +327,51 @@ class Case:
         """Group size of each axis, as the collectives see it: FSDP gathers over dp_shard × cp at once."""
         groups = {axis: self.degree(axis) for axis in ("pp", "dp_replicate", "cp", "tp", "ep")}
         shards = self.degree("dp_shard", "cp")
-        return {**groups, "dp_shard": shards, "ep_shard": shards * self.degree("tp") // self.degree("ep")}
+        return {
+            **groups,
+            "dp_shard": shards,
+            "ep_shard": shards * self.degree("tp") // self.degree("ep"),
+            "tokens": shards * self.degree("dp_replicate"),
+        }
+
+    def _ends(self) -> tuple[bool, bool]:
+        """Whether this rank has the model's first stage, and its last one (the heavier of the two)."""
+        last = self.degree("pp") - 1
+        stage = last if self.stage is None else self.stage
+        return stage == 0, stage == last
 
     @property
     def names(self) -> dict[str, float]:
         """What the formulas may use; sizes are those of one rank of a tensor, expert and pipeline group."""
         sizes, tp, width = self.sizes, self.degree("tp"), self.profile.gathered
-        tokens = self.batch * self.seq / self.degree("dp_replicate", "dp_shard", "cp") / self.micro_batches
-        layers = sizes.layers / self.degree("pp")
+        stages, micro = self.degree("pp"), self.micro_batches
+        embeds, predicts = self._ends()
+        tokens = self.batch * self.seq / self.degree("dp_replicate", "dp_shard", "cp") / micro
+        layers = sizes.layers / stages
         block = sizes.block / tp + sizes.block_norms
-        root = (sizes.root / tp + sizes.root_norms) / min(2, self.degree("pp"))  # first and last stage share the root
+        root = (embeds * sizes.embedding + predicts * sizes.output) / tp + predicts * sizes.root_norms
+        middle = self.stage is None and stages > 2  # sends both ways, as neither end does
         return {
-            "M": self.micro_batches,
-            "V": self.virtual_stages,
+            "M": micro,
+            "G": 1 if stages > 1 else micro,  # a stage keeps its parameters whole for all micro-batches of a step
             "L": layers,
-            "root": 1 if root else 0,
+            "root": bool(root),
+            "embeds": embeds and sizes.embedding > 0,
+            "predicts": predicts and sizes.output > 0,
+            "after": self.virtual_stages - (predicts and not middle),
+            "before": self.virtual_stages - (embeds and not middle),
             "buckets": self.buckets,
             "P_block": block,
             "P_root": root,
             "P": layers * block + root,
             "E_block": sizes.experts * sizes.expert / self.degree("ep"),
+            "norms": layers * (2 if sizes.block_norms else 0) + (predicts and sizes.root_norms > 0),
+            "P_norms": layers * sizes.block_norms + predicts * sizes.root_norms,
+            "T": tokens,
             "A": tokens * sizes.dim * width,
             "Q": tokens * sizes.dim,
             "KV": 2 * tokens * sizes.kv_width,
+            "E": sizes.experts,
             "k": sizes.top_k,
             "compute": width,
             "fsdp": self.degree("dp_shard", "cp"),
@@ -411,7 +441,8 @@ def rows_for(degrees: Mapping[str, int]) -> tuple[str, ...]:
         "pp": "pp" in wide,
         "ddp": "dp_replicate" in wide and not sharded,
         "hsdp": "dp_replicate" in wide and sharded,
-        "zero3": sharded,
+        "zero2": sharded and "pp" in wide,
+        "zero3": sharded and "pp" not in wide,
         "cp_ring": "cp" in wide,
         "tp_sequence": "tp" in wide,
         "ep": "ep" in wide,
