@@ -30,6 +30,10 @@ def main() -> int:
 
 def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The document with which `command` answers. Raises ValueError for a command that does not exist."""
+    if command == "meet":
+        from launcher.agent.meet import meet
+
+        return meet(**arguments)
     from launcher.agent import check, stop
 
     if command == "describe":
@@ -46,6 +50,10 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from launcher.agent.foreign import find_ranks
 
         return find_ranks(**arguments)
+    if command == "inspect":
+        from launcher.agent.inspect import inspect_host
+
+        return inspect_host(**arguments)
     if command == "muster":
         return muster(**arguments)
     if command == "alive":

@@ -80,9 +80,9 @@ def wait(job: StoredJob, patience: float | None = None) -> JobRecord:
 def stop(job: StoredJob, grace: float) -> JobRecord:
     """Ask the supervisor to stop the job and wait until it has; `grace` seconds are for a checkpoint."""
     if job.record.state not in ENDED:
-        if job.record.state == "pending":
-            from launcher.jobs.slurm_control import take_out
+        if job.record.kind == "slurm" and not is_supervised(job.paths):
+            from launcher.jobs.slurm_control import cancel
 
-            return take_out(job)
+            return cancel(job)
         job.paths.stop_request.write_text(json.dumps({"grace": grace, "time": time.time()}))
     return wait(job, patience=grace + 90)

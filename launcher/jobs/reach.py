@@ -34,8 +34,8 @@ def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:
     }
 
 
-def connect(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Host]:
-    """Connect to hosts, all at once; one without an address is this machine. CannotActError names all that fail."""
+def connect_each(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Host | HostError]:
+    """Connect to hosts, all at once; one without an address is this machine. A host that fails gives its error."""
     from launcher.hosts.local import LocalHost
 
     remote = [name for name in names if name in known]
@@ -48,14 +48,19 @@ def connect(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dic
     from launcher.hosts import connect_all
     from launcher.hosts.ssh import SshAddress
 
-    answers = connect_all([SshAddress(**known[name]) for name in remote])
+    return dict(connect_all([SshAddress(**known[name]) for name in remote]))
+
+
+def connect(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Host]:
+    """`connect_each` where every host is needed. Raises CannotActError naming all that fail."""
+    answers = connect_each(names, known)
     failed = [answer for answer in answers.values() if isinstance(answer, HostError)]
-    if not failed:
-        return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    for answer in answers.values():
-        if not isinstance(answer, HostError):
-            answer.close()
-    raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
+    reached = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
+    if failed:
+        for host in reached.values():
+            host.close()
+        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
+    return reached
 
 
 def connect_job(record: JobRecord) -> dict[str, Host]:

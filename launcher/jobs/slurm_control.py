@@ -66,19 +66,19 @@ def foreign_rows(known: Refresher, jobs: Iterable[StoredJob], cluster: str) -> l
             "nodes": status.node_count,
             "ranks": None,
             "started": status.started if status.state.phase == "running" else None,
-            "reason": news(status, (), 0, "pending").reason if status.state.phase == "waiting" else status.nodes,
+            "reason": news(status, (), 0, False).reason if status.state.phase == "waiting" else status.nodes,
         }
         for status in known.poller.look().jobs.values()
         if status.name not in ours and not status.state.ended
     ]
 
 
-def take_out(job: StoredJob) -> JobRecord:
-    """Cancel a job that waits in the queue. One that has started meanwhile is ended too. Raises CannotActError."""
+def cancel(job: StoredJob) -> JobRecord:
+    """Let Slurm end a job that waits, or whose supervisor is gone: its agents hear SIGTERM. Raises CannotActError."""
     client.cancel(str(job.record.slurm_id))
     record = read_record(job.paths.record)
     if record.state not in ENDED:
-        record = record.with_(state="stopped", reason="taken out of the queue on request", ended=time.time())
+        record = record.with_(state="stopped", reason="cancelled on request", ended=time.time())
         write_record(job.paths.record, record.with_(exit_status=1))
         append_event(job.paths, "stopped", reason=record.reason)
     return record
@@ -95,7 +95,7 @@ def _record(job: StoredJob, status: JobStatus | None) -> None:
     record = read_record(job.paths.record)
     if record.state in ENDED:
         return
-    latest = news(status, read_statuses(record, job.paths), len(record.nodes), record.state)
+    latest = news(status, read_statuses(record, job.paths), len(record.nodes), record.started is not None)
     changed = _changed(record, latest)
     if changed is not None and (changed.state in ENDED or not is_supervised(job.paths)):
         write_record(job.paths.record, changed)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -18,18 +19,19 @@ from launcher.hosts.node_side import call
 from launcher.hosts.protocol import HostError, on_all
 from launcher.hosts.slurm import start_step
 from launcher.inventory import Cluster, SlurmCluster, load_inventory
-from launcher.jobs.machine import Conclude, StopAttempt, bad_hosts
+from launcher.jobs.failure import NodeView
+from launcher.jobs.machine import Action, Conclude, StartAttempt, StopAttempt, bad_hosts
 from launcher.jobs.prepare import lay_out, placed_fields
 from launcher.jobs.record import ENDED
 from launcher.jobs.request import resized
 from launcher.jobs.site import Site
 from launcher.jobs.slurm_site import slurm_site
-from launcher.jobs.store import append_event
+from launcher.jobs.store import append_event, read_events
 from launcher.jobs.supervisor import Supervisor
 from launcher.slurm import client
 from launcher.slurm.allocation import Allocation
 from launcher.slurm.bad_nodes import add_bad_nodes
-from launcher.slurm.lifecycle import Warned, after_the_end, restart_reason
+from launcher.slurm.lifecycle import ENDING, Warned, after_the_end, restart_reason
 from launcher.slurm.script import container_options
 from launcher.slurm.status import JobStatus
 
@@ -58,6 +60,7 @@ class SlurmSupervisor(Supervisor):
         self.told = False  # the ranks know of the warning
         self.terminated = False  # Slurm is ending the job
         self.stopped_by_us = False  # this attempt
+        self.preempted = False
         signal.signal(signal.SIGUSR2, self._on_warning)
         signal.signal(signal.SIGTERM, self._on_termination)
 
@@ -75,7 +78,7 @@ class SlurmSupervisor(Supervisor):
     def _lay_out(self) -> None:
         again = self.allocation.restarts > 0
         attempt = self.record.attempt + again
-        reason = f"requeued: {restart_reason(_earlier(self.allocation.job_id), self.record.reason)}" if again else ""
+        reason = f"requeued: {self._restart_reason()}" if again else ""
         append_event(self.paths, "allocated", nodes=list(self.allocation.nodes), restarts=self.allocation.restarts)
         self._save(state="starting", attempt=attempt, reason=reason, slurm_id=self.allocation.job_id)
         site = self._open_site(self.cluster, self.allocation.nodes)
@@ -84,14 +87,26 @@ class SlurmSupervisor(Supervisor):
         self.life = replace(self.life, attempt=attempt)
         self._save(addresses=site.known, **placed_fields(layout))
 
+    def _restart_reason(self) -> str:
+        earlier: list[JobStatus] = []
+        with suppress(CannotActError):
+            earlier = client.earlier_runs(self.allocation.job_id)
+        return restart_reason(earlier, list(read_events(self.paths)))
+
     def _open_site(self, cluster: Cluster, names: Sequence[str]) -> Site:
         assert isinstance(cluster, SlurmCluster)
         chosen = replace(self.allocation, nodes=tuple(names))
         return slurm_site(cluster, chosen, self.spec.script, self.record.job)
 
-    def _stop_agents(self, action: StopAttempt) -> list[str]:
-        self.stopped_by_us = True
-        return super()._stop_agents(action)
+    def _perform(self, action: Action, views: Mapping[int, NodeView]) -> None:
+        """Preemption tells the steps alone: agents that were stopped, and not by us, are how we hear of it."""
+        if not self.stopped_by_us and any(view.status is not None and view.status.stopped for view in views.values()):
+            self.preempted = True
+        if isinstance(action, StopAttempt):
+            self.stopped_by_us = True
+        elif isinstance(action, StartAttempt) and (self.preempted or self.warned is not None or self.terminated):
+            action = Conclude("failed", action.reason)  # no new attempt in an allocation that ends
+        super()._perform(action, views)
 
     def _spawn(self, plans: Mapping[str, AgentPlan]) -> None:
         """One step over all nodes, in which each agent finds its own plan."""
@@ -135,27 +150,36 @@ class SlurmSupervisor(Supervisor):
             append_event(self.paths, "not warned", hosts=deaf)
 
     def _conclude(self, action: Conclude) -> None:
-        self._note_bad_nodes()
+        bad = self._bad_nodes()
+        add_bad_nodes(self.record.cluster, bad, time.time())
+        asked = self.warned is not None or self.preempted or bool(self._lost())
         if self.terminated:
-            self._leave("stopping", "Slurm is ending the job")
-        elif after_the_end(self.warned or self._stopped_by_slurm(), self.cluster.requeue, action.state) == "requeue":
-            self._requeue(f"Slurm asked its ranks to end: {action.reason}")
+            self._leave("stopping", ENDING)
+        elif after_the_end(asked, self.cluster.requeue, action.state) == "requeue":
+            self._requeue(action.reason, list(bad))
         else:
             super()._conclude(action)
 
-    def _stopped_by_slurm(self) -> Warned | None:
-        """Preemption tells the steps alone: the agents were stopped, and not by us."""
-        views = self.watch.look().values() if self.watch is not None else ()
-        told = any(view.status is not None and view.status.stopped for view in views)
-        return Warned(time.monotonic(), 0.0) if told and not self.stopped_by_us else None
+    def _lost(self) -> frozenset[str]:
+        return self.watch.unreachable if self.watch is not None else frozenset()
 
-    def _requeue(self, reason: str) -> None:
-        """Put the job back into the queue; Slurm ends this run of the batch script for it."""
+    def _bad_nodes(self) -> dict[str, str]:
+        """Nodes that later jobs should leave out, with the reason."""
+        lost = dict.fromkeys(self._lost(), f"was lost in {self.record.job}")
+        return lost | dict.fromkeys(bad_hosts(self.life) - lost.keys(), f"failed {self.record.job} twice")
+
+    def _requeue(self, reason: str, exclude: Sequence[str]) -> None:
+        """Put the job back into the queue, without the bad nodes; Slurm ends this run of the batch script for it."""
         self._leave("pending", f"requeued: {reason}")
         try:
             client.requeue(self.allocation.job_id)
         except CannotActError as error:
             super()._conclude(Conclude("failed", f"{reason}, but it could not be requeued: {error.message}"))
+            return
+        if exclude:
+            wanted = [*filter(None, [self.cluster.exclude]), *exclude]
+            done = client.exclude(self.allocation.job_id, wanted, self.spec.nodes, self.cluster.partition)
+            append_event(self.paths, "excluded" if done else "not excluded", nodes=list(exclude))
 
     def _leave(self, state: str, reason: str) -> None:
         self.life = self.life.to("ended", time.monotonic())
@@ -173,10 +197,3 @@ class SlurmSupervisor(Supervisor):
 
     def _on_termination(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
-
-
-def _earlier(job_id: str) -> list[JobStatus]:
-    try:
-        return client.earlier_runs(job_id)
-    except CannotActError:
-        return []

@@ -87,7 +87,7 @@ def is_supervised(paths: JobPaths) -> bool:
 
 def visible_state(job: StoredJob) -> str:
     """The recorded state, or `unsupervised` where nobody watches a job that has not ended."""
-    if job.record.state in ENDED or job.record.kind == "slurm" or is_supervised(job.paths):
+    if job.record.state in ENDED or job.record.state == "pending" or is_supervised(job.paths):
         return job.record.state
     return "unsupervised"
 

@@ -40,6 +40,8 @@ def read_bad_nodes(cluster: str, now: float) -> dict[str, BadNode]:
 
 def add_bad_nodes(cluster: str, reasons: Mapping[str, str], now: float) -> None:
     """Leave these nodes out for a day from now."""
+    if not reasons:
+        return
     bad = read_bad_nodes(cluster, now) | {name: BadNode(reason, now + EXPIRY_S) for name, reason in reasons.items()}
     text = json.dumps({name: asdict(entry) for name, entry in bad.items()})
     LocalHost().write(str(bad_nodes_file(cluster)), text.encode())

@@ -23,6 +23,7 @@ from launcher.slurm.status import (
 
 CALL_S = 30.0
 ON_A_LOGIN_NODE = "run dlaunch on a login node of the Slurm cluster"
+PATIENCE_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 
 
@@ -78,6 +79,21 @@ def cancel(job_id: str) -> None:
 
 def requeue(job_id: str) -> None:
     call(["scontrol", "requeue", job_id])
+
+
+def exclude(job_id: str, nodes: Sequence[str], wanted: int, partition: str | None) -> bool:
+    """Keep a requeued job from `nodes`, if its partition has `wanted` others; whether that could be done."""
+    where = [f"--partition={partition}"] if partition else []
+    named = {name for hostlist in nodes for name in hostnames(hostlist)}
+    left = set(call(["sinfo", "--noheader", "--Node", "--format=%N", *where]).split()) - named
+    deadline = time.monotonic() + PATIENCE_S
+    while len(left) >= wanted and time.monotonic() < deadline:
+        try:  # Slurm refuses until the old run has ended
+            call(["scontrol", "update", f"jobid={job_id}", f"excnodelist={','.join(nodes)}"])
+            return True
+        except SlurmCallError:
+            time.sleep(0.2)
+    return False
 
 
 def hostnames(hostlist: str) -> list[str]:

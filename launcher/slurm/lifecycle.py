@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from launcher.common.agent_status import AgentStatus
 from launcher.slurm.reasons import pending_reason
@@ -38,15 +38,15 @@ class News:
     expected: float | None = None
 
 
-def news(status: JobStatus | None, agents: Sequence[AgentStatus], nodes: int, state: str) -> News:
+def news(status: JobStatus | None, agents: Sequence[AgentStatus], nodes: int, has_run: bool) -> News:
     """`status` is None where neither queue nor accounting know the job: then its own files decide.
 
-    `state` is the recorded one: in a job that runs, the supervisor's word counts, and this returns it unchanged.
+    `has_run`: a job that waits and has run before was requeued.
     """
     if status is None:
         return _from_files(agents, nodes, "Slurm does not know it any more")
     if status.state.phase == "waiting":
-        return _waiting(status, again=state not in ("pending",))
+        return _waiting(status, again=has_run)
     if not status.state.ended:
         return News("running", started=status.started)
     if status.state.name in _ENDS:
@@ -98,12 +98,17 @@ class Warned:
 EndAction = Literal["requeue", "end"]
 
 
-def after_the_end(warned: Warned | None, requeue: bool, state: str) -> EndAction:
-    """What follows when all ranks of a job have ended: after a warning they did so to be started again."""
-    return "requeue" if warned is not None and requeue and state != "stopped" else "end"
+def after_the_end(asked: bool, requeue: bool, state: str) -> EndAction:
+    """What follows when all ranks have ended: if Slurm `asked` for it, they did so to be started again."""
+    return "requeue" if asked and requeue and state != "stopped" else "end"
 
 
-def restart_reason(earlier: Sequence[JobStatus], recorded: str) -> str:
-    """Why Slurm started the job again: from the accounting's records of its earlier runs, else from our own."""
+ENDING = "Slurm is ending the job"
+
+
+def restart_reason(earlier: Sequence[JobStatus], events: Sequence[Mapping[str, Any]]) -> str:
+    """Why the job is started again: our own supervisor's last word, else the accounting's on its earlier runs."""
+    ours = [event for event in events if event["event"] in ("stopping", "pending") and "by" not in event]
     causes = [_ENDS[status.state.name][1] for status in earlier if status.state.name in _ENDS]
-    return causes[-1] if causes else recorded or "requeued by Slurm"
+    words = [str(event.get("reason", "")) for event in ours if event.get("reason") != ENDING]
+    return words[-1].removeprefix("requeued: ") if words else causes[-1] if causes else "by Slurm"

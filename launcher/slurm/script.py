@@ -25,10 +25,11 @@ SUPERVISE = "supervise"
 SUPERVISE_FUNCTION = """\
 export DLAUNCH_STEPS=${TMPDIR:-/tmp}/dlaunch-steps-$SLURM_JOB_ID
 supervise() {
-  "$@" &
-  local supervisor=$! status
+  local supervisor status
   trap 'kill -USR2 $supervisor 2>/dev/null' USR2
   trap 'kill -TERM $supervisor 2>/dev/null' TERM
+  "$@" &
+  supervisor=$!
   while wait $supervisor; status=$?; kill -0 $supervisor 2>/dev/null; do :; done
   flock "$DLAUNCH_STEPS" true
   rm -f "$DLAUNCH_STEPS"
