@@ -129,10 +129,10 @@ class LogReader:
             self._event(number, line)
 
     def _learn_path(self, message: bytes) -> None:
-        """A path inside nodes is counted for the whole file from its second line on: such lines come by the million."""
+        """A path inside nodes is counted for the whole file: such lines come by the million."""
         _, via, path = message.partition(b" via ")
         if via and message.startswith(b"Chann") and not path.startswith(b"NET") and len(self.paths) < MAX_PATHS:
-            self.paths.setdefault(via + path, 0)
+            self.paths.setdefault(via + path, 1)
 
     def _line(self, number: int, raw: bytes) -> None:
         if KERNEL_WORDS.search(raw) and len(self.kernel_lines) < MAX_WATCHDOG:

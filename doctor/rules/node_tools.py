@@ -13,15 +13,12 @@ from launcher.common.node_reports.dcgm import Diagnostic, LinkStates
 from launcher.common.node_reports.fabric_manager import FabricLine
 from launcher.common.node_reports.infiniband import LOSS_COUNTERS, IbCounter, IbPort
 from launcher.common.node_reports.nccl_tests import BandwidthTable
-from launcher.common.node_reports.nvidia_smi import GpuReport, NvLinks, SmiReport
+from launcher.common.node_reports.nvidia_smi import NvLinks
 from launcher.common.node_reports.pci import AcsControl, PciLink
 from launcher.common.node_reports.processes import KernelWait
 
 T = TypeVar("T")
-SLOWDOWNS = ("HW Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown", "SW Thermal Slowdown")
-SRAM_LIMIT = 4  # aggregate uncorrectable SRAM errors above which NVIDIA replaces the GPU
 MANY_LOSSES = 1_000  # events of one counter since boot below which it is noise
-_RESET = "drain the node, reset the GPU (nvidia-smi -r), run dcgmi diag -r 3"
 
 
 def reports(evidence: EvidenceSet, kind: ReportKind, of: type[T]) -> Iterator[tuple[str, T]]:
@@ -39,84 +36,6 @@ def lists(evidence: EvidenceSet, kind: ReportKind, of: type[T]) -> Iterator[tupl
 
 def note(where: str, text: str) -> tuple[Evidence, ...]:
     return (Evidence("node_report", where, text),)
-
-
-def gpus(evidence: EvidenceSet) -> Iterator[Finding]:
-    for where, report in reports(evidence, "gpus", SmiReport):
-        found = [finding for gpu in report.gpus for finding in _gpu(where, gpu)]
-        yield from found
-        if not found:
-            yield healthy(f"nvidia-smi of {where}: no memory error, no hardware slowdown")
-
-
-def _gpu(where: str, gpu: GpuReport) -> Iterator[Finding]:
-    name = f"GPU {gpu.bus}" if gpu.bus else "a GPU"
-    slow = [reason for reason, state in gpu.values.items() if state == "Active" and reason.endswith(SLOWDOWNS)]
-    if slow:
-        reasons = sorted({reason.rsplit("/", 1)[-1] for reason in slow})
-        yield Finding(
-            "gpu.clock_throttled",
-            "error",
-            f"{name} is slowed down by its hardware: {', '.join(reasons)}.",
-            "check fans, inlet temperature, power supplies and power caps of this host",
-            0.9,
-            detail={"reasons": reasons},
-            evidence=note(where, f"{reasons[0]}: Active"),
-        )
-    yield from _ecc(where, name, gpu)
-    if (state := gpu.get("Fabric/State")) and state not in ("Completed", "N/A", "Not Supported"):
-        yield Finding(
-            "gpu.fabric_manager",
-            "error",
-            f"The fabric state of {name} is {state}, not Completed.",
-            "start nvidia-fabricmanager of the driver's version; look at its log",
-            0.85,
-            evidence=note(where, f"State: {state}"),
-        )
-    if (action := gpu.get("GPU Recovery Action")) and action not in ("None", "N/A"):
-        yield Finding(
-            "gpu.xid",
-            "error",
-            f"The driver asks for a recovery of {name}: {action}.",
-            f"do it: {action}",
-            0.8,
-            detail={"recovery_action": action},
-            evidence=note(where, f"GPU Recovery Action: {action}"),
-        )
-
-
-def _ecc(where: str, name: str, gpu: GpuReport) -> Iterator[Finding]:
-    counts = {
-        "volatile uncorrectable SRAM errors": gpu.count(
-            "Volatile/SRAM Uncorrectable", "Volatile/SRAM Uncorrectable Parity"
-        ),
-        "volatile uncorrectable DRAM errors": gpu.count("Volatile/DRAM Uncorrectable"),
-        "pages retired for double-bit errors": gpu.count("Retired Pages/Double Bit ECC"),
-        "rows remapped for uncorrectable errors": gpu.count("Remapped Rows/Uncorrectable Error"),
-    }
-    bad = {what: count for what, count in counts.items() if count}
-    aggregate = gpu.count("Aggregate/SRAM Uncorrectable") or 0
-    pending = gpu.get("Remapped Rows/Pending", "Pending Page Blacklist", "Pending Page Denylist") == "Yes"
-    failed = gpu.get("Remapping Failure Occurred") == "Yes"
-    facts = [f"{count} {what}" for what, count in bad.items()]
-    facts += (
-        [f"{aggregate} uncorrectable SRAM errors in its life (more than {SRAM_LIMIT}: replace)"]
-        if aggregate > SRAM_LIMIT
-        else []
-    )
-    facts += ["a row remap or page retirement is pending"] if pending else []
-    facts += ["a row remap failed"] if failed else []
-    if facts:
-        severe = failed or aggregate > SRAM_LIMIT or any("volatile" in what for what in bad) or pending
-        yield Finding(
-            "gpu.ecc",
-            "error" if severe else "warning",
-            f"{name} has memory errors: {'; '.join(facts)}.",
-            f"{_RESET}; replace it" if failed or aggregate > SRAM_LIMIT else _RESET,
-            0.9,
-            detail={"facts": facts},
-            evidence=note(where, "; ".join(facts)),
-        )
 
 
 def nvlinks(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -363,7 +282,6 @@ def bandwidth(evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule(("gpu.clock_throttled", "gpu.ecc", "gpu.fabric_manager", "gpu.xid"), ("straggler",), gpus),
     Rule(("gpu.nvlink_missing", "gpu.nvlink_error"), ("straggler", "mesh"), nvlinks),
     Rule(("net.port_flap", "net.rail_mismatch"), ("straggler", "mesh"), ports),
     Rule(("net.lossy_fabric", "net.port_flap"), ("hang", "straggler"), counters),
