@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -103,7 +104,7 @@ def _environment(snapshot: Snapshot, alarms: tuple[Alarm, ...]) -> dict[str, str
 
 def run_command(command: str, environment: Mapping[str, str]) -> None:
     """Start the user's shell command beside us; its output is his to redirect."""
-    subprocess.Popen(
+    process = subprocess.Popen(
         command,
         shell=True,
         env={**os.environ, **environment},
@@ -112,3 +113,4 @@ def run_command(command: str, environment: Mapping[str, str]) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    threading.Thread(target=process.wait, name="on-hang", daemon=True).start()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+import signal
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -73,6 +76,9 @@ class TopApp(App[None]):
         self._told_error = ""
 
     def on_mount(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay as we made it
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.push_screen(JobsScreen())
         if self.source is not None:
             self._start(self.source)

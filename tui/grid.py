@@ -14,6 +14,7 @@ from tui.metrics import Codes
 from tui.snapshot import JobInfo
 
 _LONGEST_AXIS = 6  # characters of an axis' name that fit before its numbers
+LABELLED = 4  # columns of a cell from which on it holds its rank's number
 Index = NDArray[np.int64]
 
 
@@ -50,19 +51,29 @@ class Grid:
         return row, column
 
 
-def by_host(job: JobInfo, columns: int, rows: int) -> Grid:
-    """Hosts one after the other, the ranks of a host side by side; at most `columns` x `rows` cells."""
+def by_host(job: JobInfo, columns: int, rows: int, lines: int) -> Grid:
+    """Hosts one after the other, the ranks of a host side by side; at most `columns` x `rows` cells.
+
+    As few hosts as possible share a row, so that cells are large; they keep to `lines` rows where their ranks'
+    numbers fit then.
+    """
     node = np.asarray(job.node_of, dtype=np.int64)
     local = np.asarray(job.local_rank, dtype=np.int64)
     widest = int(local.max()) + 1 if len(local) else 1
     fold = _fold(widest, len(job.hosts), max(columns, 1), max(rows, 1))
     if fold <= widest:
         cells = math.ceil(widest / fold)  # of a host
-        hosts_a_row = min(max(1, columns // cells), max(1, len(job.hosts)))
+        hosts_a_row = _share(len(job.hosts), lines)
+        if hosts_a_row * cells * LABELLED > columns:
+            hosts_a_row = _share(len(job.hosts), rows)
         cell_of = (node // hosts_a_row) * hosts_a_row * cells + (node % hosts_a_row) * cells + local // fold
         return _flow(job, cell_of, hosts_a_row * cells, hosts_a_row, "hosts")
     hosts_a_cell = math.ceil(fold / widest)
     return _flow(job, node // hosts_a_cell, columns, columns * hosts_a_cell, f"hosts, {hosts_a_cell} a cell")
+
+
+def _share(hosts: int, rows: int) -> int:
+    return max(1, math.ceil(hosts / max(rows, 1)))
 
 
 def _fold(widest: int, hosts: int, columns: int, rows: int) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from launcher.jobs.request import RunRequest
+if TYPE_CHECKING:
+    from launcher.jobs.request import RunRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +40,8 @@ def job_options(command: F) -> F:
 
 def request_from(options: dict[str, Any]) -> RunRequest:
     """The request that these options make."""
+    from launcher.jobs.request import RunRequest
+
     return RunRequest(**{key: value for key, value in options.items() if key in RunRequest.__dataclass_fields__})
 
 

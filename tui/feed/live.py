@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.agent.rank_progress import Tail
-from launcher.common.paths import JobPaths
 from launcher.jobs.record import ENDED, JobRecord, read_record
+from launcher.jobs.store import StoredJob
 from tui.feed.events import EventLog
 from tui.feed.job import job_info
 from tui.feed.recording import Recorder
@@ -19,18 +19,18 @@ from tui.feed.table import RankTable
 from tui.snapshot import Snapshot
 
 SILENT_S = 6.0  # without a sample for so long, a host counts as lost
-_LARGE = 4096  # ranks from which on a node is looked at every other second
+_LARGE = 4096  # ranks from which on reading all nodes twice a second would cost too much
 _LAST_SAMPLES = 65_536  # bytes: several samples of the largest node
 
 
 class LiveFeed:
     """Reads the newest line of every node's samples, the record and the events."""
 
-    def __init__(self, paths: JobPaths, clock: Callable[[], float] = time.time) -> None:
-        record = read_record(paths.record)
+    def __init__(self, job: StoredJob, clock: Callable[[], float] = time.time) -> None:
+        record, paths = job.record, job.paths
         self.paths = paths
         self.table = RankTable(job_info(record))
-        self.period_s = 0.5 if len(record.ranks) <= _LARGE else 1.0
+        self.period_s = 0.5 if len(record.ranks) <= _LARGE else 1.5
         self._clock = clock
         self._record_mark: tuple[int, int] = (0, 0)
         self._samples = self._tails(record)
@@ -49,17 +49,11 @@ class LiveFeed:
 
     def poll(self) -> Snapshot:
         self._read_record()
-        recorder = self.recorder
-        for document in self._new_samples():
-            self.table.apply(document)
-            if recorder is not None:
-                recorder.sample(document)
-        events = self._events.new()
+        samples, events = list(self._new_samples()), self._events.new()
+        self.table.apply(samples)
         self.table.note(*events)
-        if recorder is not None:
-            recorder.job(self.table.job, self._clock())
-            for event in events:
-                recorder.event(event)
+        if self.recorder is not None:
+            self.recorder.take(self.table.job, samples, events)
         if self.table.job.state not in ENDED:
             self._mark_lost()
         self.table.extend_history()
@@ -77,7 +71,7 @@ class LiveFeed:
 
     def _new_samples(self) -> Iterator[dict[str, Any]]:
         for tail in self._samples:
-            newest = tail.new().rstrip(b"\n").rpartition(b"\n")[2]
+            newest = tail.new().rpartition(b"\n")[0].rpartition(b"\n")[2]
             if newest:
                 with suppress(ValueError):
                     yield json.loads(newest)

@@ -10,7 +10,7 @@ import gzip
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ _FLUSH_S = 2.0
 
 
 class Recorder:
-    """Writes what a table takes in. `sample`, `job` and `event` are cheap; the file is flushed every few seconds."""
+    """Writes what a feed takes in; the file is flushed every few seconds."""
 
     def __init__(self, path: Path, job: JobInfo) -> None:
         self._file: TextIO = gzip.open(path, "wt", compresslevel=3)  # noqa: SIM115 (closed in close)
@@ -39,19 +39,18 @@ class Recorder:
         self._flushed = time.monotonic()
         self._write({"schema": 1, "job": asdict(job)})
 
-    def sample(self, document: Mapping[str, Any]) -> None:
-        node, now = document.get("node_rank", -1), document.get("time", 0.0)
-        if now - self._last.get(node, 0.0) >= self._spacing * 0.9:
-            self._last[node] = now
-            self._write({"time": now, "sample": document})
-
-    def job(self, job: JobInfo, now: float) -> None:
+    def take(self, job: JobInfo, samples: Sequence[Mapping[str, Any]], events: Sequence[Event]) -> None:
+        """Write what a feed has taken in."""
+        for sample in samples:
+            node, now = sample.get("node_rank", -1), sample.get("time", 0.0)
+            if now - self._last.get(node, 0.0) >= self._spacing * 0.9:
+                self._last[node] = now
+                self._write({"time": now, "sample": sample})
         if job != self._job:
             self._job = job
-            self._write({"time": now, "job": asdict(job)})
-
-    def event(self, event: Event) -> None:
-        self._write({"time": event.time, "event": event.text})
+            self._write({"time": max(self._last.values(), default=0.0), "job": asdict(job)})
+        for event in events:
+            self._write({"time": event.time, "event": event.text})
 
     def close(self) -> None:
         self._file.close()
@@ -112,7 +111,7 @@ class Replay:
 
     def _take(self, document: Mapping[str, Any]) -> None:
         if "sample" in document:
-            self._table.apply(document["sample"])
+            self._table.apply([document["sample"]])
         elif "job" in document:
             self._table.reshape(JobInfo(**document["job"]))
         elif "event" in document:

@@ -28,7 +28,7 @@ def of_job(job: StoredJob) -> Source:
     """A job on record."""
     from tui.feed.live import LiveFeed
 
-    return Source(LiveFeed(job.paths), partial(job_logs, job.paths), job.record.job, live=True)
+    return Source(LiveFeed(job), partial(job_logs, job.paths), job.record.job, live=True)
 
 
 def open_source(text: str) -> Source:

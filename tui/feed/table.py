@@ -14,6 +14,7 @@ HISTORY_POINTS = 600
 _NODE_MEASURES = ("load", "memory", "memory_total", "sent", "received", "cost")
 _HISTORY = ("time", "step", "loss", "tokens_per_s", "step_s")
 _EVENTS = 200
+_RUNNING = STATE_CODES["running"]
 
 
 class RankTable:
@@ -42,21 +43,32 @@ class RankTable:
         self.__init__(job)  # type: ignore[misc]
         self._history, self.events, self.newest = history, events, newest
 
-    def apply(self, sample: Mapping[str, Any]) -> None:
-        """Take in one node sample, a line of sample.jsonl; one of another attempt or form is passed over."""
+    def apply(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        """Take in node samples, lines of sample.jsonl; those of another attempt or form are passed over.
+
+        All at once, because an array operation a node would cost more than reading the samples.
+        """
+        good = [sample for sample in samples if self._is_ours(sample)]
+        places = [rank for sample in good for rank in sample["ranks"]["rank"]]
+        for name, values in self._measures.items():
+            values[places] = _numbers(_joined(good, name))
+        self._state[places] = [STATE_CODES.get(state, _RUNNING) for state in _joined(good, "state")]
+        for sample in good:
+            self._apply_node(sample)
+
+    def _is_ours(self, sample: Mapping[str, Any]) -> bool:
         node, ranks = sample.get("node_rank"), sample.get("ranks")
         if not isinstance(node, int) or not 0 <= node < len(self.seen) or not isinstance(ranks, dict):
-            return
-        places = ranks.get("rank")
-        if sample.get("attempt", 0) != self.job.attempt or not _are_places(places, self.job.world_size):
-            return
-        for name in MEASURES:
-            column = ranks.get(name)
-            self._measures[name][places] = np.nan if column is None else _numbers(column)
-        self._state[places] = [STATE_CODES.get(state, 2) for state in ranks.get("state", ())] or 0
-        self.seen[node] = sample["time"]
+            return False
+        if sample.get("attempt", 0) != self.job.attempt or not isinstance(sample.get("time"), int | float):
+            return False
+        return _is_table(ranks, self.job.world_size)
+
+    def _apply_node(self, sample: Mapping[str, Any]) -> None:
+        node = sample["node_rank"]
         for name, values in self._nodes.items():
-            values[node] = sample.get(name, np.nan)
+            values[node] = _number(sample.get(name))
+        self.seen[node] = sample["time"]
         self._lost.pop(node, None)
         self.newest = max(self.newest, sample["time"])
 
@@ -106,16 +118,36 @@ class RankTable:
         )
 
 
-def _are_places(ranks: object, world_size: int) -> bool:
-    return isinstance(ranks, list) and all(isinstance(rank, int) and 0 <= rank < world_size for rank in ranks)
+def _is_table(ranks: Mapping[str, Any], world_size: int) -> bool:
+    """Whether it is columns of one length, the ranks among them. Loops in C: this runs for thousands of hosts."""
+    places = ranks.get("rank") or []
+    if set(map(type, ranks.values())) != {list} or set(map(type, places)) != {int}:
+        return False
+    return set(map(len, ranks.values())) == {len(places)} and min(places) >= 0 and max(places) < world_size
 
 
-def _numbers(column: Sequence[Any]) -> Floats:
+def _joined(samples: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """One column over all samples; a sample without it gives nothing known for each of its ranks."""
+    values: list[Any] = []
+    for sample in samples:
+        ranks = sample["ranks"]
+        values += ranks[name] if name in ranks else [None] * len(ranks["rank"])
+    return values
+
+
+def _numbers(column: list[Any]) -> Floats:
     """Numbers, null and the texts `nan` and `inf` as an array."""
     try:
         return np.array(column, dtype=np.float64)
     except (TypeError, ValueError):
-        return np.full(len(column), np.nan)
+        return np.array([_number(value) for value in column], dtype=np.float64)
+
+
+def _number(value: object) -> float:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def _ignoring_nan(reduce: Any, values: Floats) -> float:

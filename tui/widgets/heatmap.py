@@ -14,13 +14,12 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.grid import Grid, by_axes, by_host
+from tui.grid import LABELLED, Grid, by_axes, by_host
 from tui.metrics import CURSOR, LETTER_OF_CODE, METRICS, Codes, Metric, codes
 from tui.palette import block_style, pair_style
 from tui.snapshot import Snapshot
 
 _GUTTER = 10
-_LABELLED = 4  # columns of a cell from which on it holds its rank's number
 _WIDEST_CELL = 8
 _NARROW = 60
 _DIM = Style(dim=True)
@@ -105,7 +104,7 @@ class HeatMap(Widget, can_focus=True):
         self._shape = shape
         columns, rows = width - self._gutter, height if self.colourless else 2 * height
         job = snapshot.job
-        self.grid = by_axes(job, *self.sides, columns, rows) if self.sides else by_host(job, columns, rows)
+        self.grid = by_axes(job, *self.sides, columns, rows) if self.sides else by_host(job, columns, rows, height)
         row, column = self.cursor
         self.cursor = min(row, self.grid.rows - 1), min(column, self.grid.columns - 1)
 
@@ -120,7 +119,7 @@ class HeatMap(Widget, can_focus=True):
 
     @property
     def _labelled(self) -> bool:
-        return self.grid is not None and self._cell_width >= _LABELLED and self.grid.rows <= self.size.height
+        return self.grid is not None and self._cell_width >= LABELLED and self.grid.rows <= self.size.height
 
     @property
     def _rows_a_line(self) -> int:
@@ -165,7 +164,7 @@ class HeatMap(Widget, can_focus=True):
         for column, code in enumerate(self._cells[row].tolist()):
             here = self.has_focus and self.cursor == (row, column)
             letter = LETTER_OF_CODE.get(code, " ")
-            ranks = self.grid.ranks(row, column) if width >= _LABELLED and code >= 0 else []
+            ranks = self.grid.ranks(row, column) if width >= LABELLED and code >= 0 else []
             text = f"{ranks[0]}" if ranks else letter
             if self.colourless:
                 body = f"{text}{letter}" if ranks and len(text) < width - 1 else letter
