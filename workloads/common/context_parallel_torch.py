@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -10,13 +11,12 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import _attention, register_sharding
-from torch.distributed.tensor.experimental._context_parallel import _attention as _ring
 
 from workloads.common.context_parallel import SEQUENCE
 from workloads.common.model import AttentionFn
 
 public: Any = _attention  # torch gives these no types
-private: Any = _ring
+private: Any = sys.modules[_attention._templated_ring_attention.__module__]  # another one in torch 2.9 than later
 
 
 def torch_ring(mesh: DeviceMesh, zigzag: bool, rotate: str) -> AttentionFn:
