@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def run_of(name: str, evidence: EvidenceSet) -> Run:
     job = next(iter(evidence.of(JobFacts)), None)
     traces = evidence.of(TraceTimes)
     told = next((one for one in series.values() if any(map(math.isfinite, one.loss))), None)
-    losses = {step: loss for step, loss in zip(told.steps, told.loss, strict=True)} if told else {}
+    losses = dict(zip(told.steps, told.loss, strict=True)) if told else {}
     return Run(
         name,
         job.world_size if job else max(len(fleet.world), len(series)),
@@ -110,7 +111,7 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
     scaling = scaling_of(runs)
     return {
         "runs": [{key: value for key, value in vars(run).items() if key != "losses"} for run in runs],
-        "differences": [differences(left, right) for left, right in zip(runs, runs[1:], strict=False)],
+        "differences": [differences(left, right) for left, right in itertools.pairwise(runs)],
         "scaling": None if scaling is None else vars(scaling),
     }
 

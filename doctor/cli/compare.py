@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def compare(targets: tuple[str, ...], inventory: object, as_json: bool) -> None:
     if as_json:
         print_json(document(runs))
         return
-    for before, after in zip(runs, runs[1:], strict=False):
+    for before, after in itertools.pairwise(runs):
         said = differences(before, after)
         click.echo(f"{before.name} → {after.name}: " + ("" if said else "no noticeable change"))
         for line in said:

@@ -27,6 +27,7 @@ class ProcessState:
     time: float = 0.0
     cpu: float | None = None  # cores in use between two looks
     wchan: str = ""  # the kernel function in which it sleeps
+    ended: float | None = None  # when its agent saw it end; `exit_status` may be known to torchrun alone
     exit_status: int | None = None
     error: str = ""  # last line of its traceback
     step: int | None = None
@@ -79,6 +80,7 @@ def parse_status(source: Source) -> Iterator[ProcessState]:
                 "gone",
                 pid=one.pid,
                 time=one.ended,
+                ended=one.ended,
                 exit_status=one.exit_status,
                 error=one.error[:300],
                 step=one.step,

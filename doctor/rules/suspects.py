@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -73,6 +74,11 @@ SUB_CAUSES: Mapping[str, tuple[str, str]] = {
     ),
     "python": ("runs other code", "See the line of that rank's stack: it has to come to the same call."),
 }
+# Kernel functions in which a process sleeps, where its Python frames do not say why.
+KERNEL_WAITS = (
+    ("file_lock", re.compile(r"lock_inode|flock|posix_lock")),
+    ("disk", re.compile(r"\b(?:nfs|rpc_wait|lustre|ll_|ceph|fuse_|gpfs|jbd2|xfs_|ext4_|io_schedule)")),
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Witnesses:
         if state and state.state == "stopped":
             return Suspect(rank, "stopped", place, seen, f"pid {state.pid}" if state.pid else "")
         if place:
-            return Suspect(rank, _by_place(place), place, seen, place.line)
+            return Suspect(rank, _by_place(place, state), place, seen, place.line)
         if state and state.state == "disk-sleep":
             return Suspect(rank, "disk", None, seen, state.wchan)
         return Suspect(rank, "python" if state else "silent", None, seen)
@@ -133,9 +139,12 @@ def witnesses_of(evidence: EvidenceSet) -> Witnesses:
     return Witnesses(stacks, states)
 
 
-def _by_place(place: Place) -> str:
-    if place.kind in SUB_CAUSES:
+def _by_place(place: Place, state: ProcessState | None) -> str:
+    if place.kind in SUB_CAUSES and place.kind != "python":
         return place.kind
+    kernel = " ".join((state.wchan, *state.kernel)) if state else ""
+    if found := next((cause for cause, pattern in KERNEL_WAITS if pattern.search(kernel)), ""):
+        return found
     return {"teardown": "uneven_data", "backward": "python"}.get(place.kind, "python")
 
 

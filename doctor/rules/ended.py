@@ -1,0 +1,82 @@
+"""Who ended first: when a rank is gone, what its peers report afterwards are only consequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.job import JobFacts
+from doctor.evidence.processes import ProcessState
+from doctor.rules import Rule, healthy
+from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.suspects import SUB_CAUSES
+from doctor.text import name_ranks, plural
+from launcher.common.finding import Evidence, Finding
+
+TOGETHER_S = 0.05  # ends that are closer than this have no order
+DELIBERATE = ("stopped", "stopping")
+
+
+def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
+    """The rank that ended first in a job that failed, or that is gone from a job that still runs."""
+    fleet, jobs = evidence.once(fleet_of), evidence.of(JobFacts)
+    job = max(jobs, key=lambda one: one.attempt, default=None)
+    if job is None or job.state in DELIBERATE:
+        return
+    if job.state == "succeeded":
+        yield healthy(f"the job ended well on all {plural(job.world_size, 'rank')}")
+        return
+    ended = _ended(evidence.of(ProcessState))
+    if not ended or (len(ended) == job.world_size and not any(one.exit_status or one.error for one in ended)):
+        return
+    first = [one for one in ended if one.time - ended[0].time <= TOGETHER_S]
+    culprits = [one for one in first if not _is_victim(one)] or first[:1]
+    yield _finding(culprits, len(ended), job, fleet)
+
+
+def _ended(states: Sequence[ProcessState]) -> list[ProcessState]:
+    """Ranks that the agents saw end, one record each, in the order of their ends."""
+    by_rank = {one.rank: one for one in states if one.rank is not None and one.ended is not None}
+    return sorted(by_rank.values(), key=lambda one: (one.time, one.rank or 0))
+
+
+def _is_victim(one: ProcessState) -> bool:
+    """Ended by torchrun's SIGTERM, or by the news of a peer's end."""
+    words = one.error.lower()
+    return one.exit_status in (-15, -9) or any(
+        text in words for text in ("connection closed by peer", "remote process", "remoteerror", "broken pipe")
+    )
+
+
+def _finding(culprits: Sequence[ProcessState], ended: int, job: JobFacts, fleet: Fleet) -> Finding:
+    ranks = tuple(sorted(one.rank for one in culprits if one.rank is not None))
+    first = culprits[0]
+    sub_cause = "exception" if first.error else "dead"
+    others = job.world_size - len(ranks)
+    how = f"with {first.error!r}" if first.error else _status(first)
+    peers = "its peers are only victims" if ended > len(ranks) else f"the other {others} wait for it"
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{name_ranks(ranks).capitalize()} ended first, {how}"
+        + (f", after step {first.step}" if first.step is not None else "")
+        + f"; {peers}.",
+        SUB_CAUSES["exception" if first.error else "dead"][1],
+        0.9,
+        ranks=ranks,
+        hosts=fleet.hosts_of(ranks),
+        coordinates=fleet.coordinates_of(ranks),
+        detail={"sub_cause": sub_cause, "time": first.time, "exit_status": first.exit_status},
+        evidence=[
+            Evidence("process", f"rank {one.rank}, {one.where}", f"{_status(one)} {one.error}") for one in culprits
+        ],
+    )
+
+
+def _status(one: ProcessState) -> str:
+    if one.exit_status is None:
+        return "without an error"
+    return f"by signal {-one.exit_status}" if one.exit_status < 0 else f"with exit status {one.exit_status}"
+
+
+RULES = (Rule(("hang.absent_rank",), ("hang",), find_first_end),)
