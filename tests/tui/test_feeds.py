@@ -148,6 +148,25 @@ def test_a_host_without_samples_is_lost_and_comes_back(job: StoredJob, clock: Cl
     assert feed.poll().nodes.lost == {}
 
 
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+def test_a_clock_that_is_off_is_seen_through(job: StoredJob, clock: Clock, ahead: float) -> None:
+    feed = LiveFeed(job, clock)
+    for _ in range(2):
+        clock.now += 1
+        append(job, sample(0, clock.now + ahead, 7), sample(1, clock.now, 7))
+        snapshot = feed.poll()
+    assert snapshot.nodes.seen.tolist() == [clock.now] * 2 and set(snapshot.progress_time.tolist()) == {clock.now}
+    assert snapshot.nodes.lost == {}
+
+
+def test_an_old_sample_is_no_clock_that_is_off(job: StoredJob, clock: Clock) -> None:
+    append(job, sample(0, clock.now - 900, 7), sample(1, clock.now, 7))
+    feed = LiveFeed(job, clock)
+    clock.now += SILENT_S - 1
+    feed.poll()
+    assert list(feed.poll().nodes.lost) == [0]
+
+
 def test_half_a_line_waits_for_its_other_half(job: StoredJob, clock: Clock) -> None:
     feed = LiveFeed(job, clock)
     line = encode(sample(0, clock.now, 7))

@@ -9,18 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from launcher.agent.rank_progress import Tail
-from launcher.jobs.record import ENDED, JobRecord, read_record
+from launcher.jobs.record import ENDED, read_record
 from launcher.jobs.store import StoredJob
 from tui.feed.events import EventLog
 from tui.feed.job import job_info
 from tui.feed.recording import Recorder
+from tui.feed.samples import node_samples
 from tui.feed.table import RankTable
 from tui.snapshot import Snapshot
 
 SILENT_S = 6.0  # without a sample for so long, a host counts as lost
 _LARGE = 4096  # ranks from which on reading all nodes twice a second would cost too much
-_LAST_SAMPLES = 65_536  # bytes: several samples of the largest node
 
 
 class LiveFeed:
@@ -33,7 +32,7 @@ class LiveFeed:
         self.period_s = 0.5 if len(record.ranks) <= _LARGE else 1.5
         self._clock = clock
         self._record_mark: tuple[int, int] = (0, 0)
-        self._samples = self._tails(record)
+        self._samples = node_samples(record, paths)
         self._events = EventLog(paths.events)
         self._opened = clock()
         self.recorder: Recorder | None = None
@@ -50,7 +49,7 @@ class LiveFeed:
     def poll(self) -> Snapshot:
         self._read_record()
         samples, events = list(self._new_samples()), self._events.new()
-        self.table.apply(samples)
+        self.table.apply(samples, self._clock())
         self.table.note(*events)
         if self.recorder is not None:
             self.recorder.take(self.table.job, samples, events)
@@ -63,18 +62,19 @@ class LiveFeed:
         """A live job cannot be moved."""
 
     def close(self) -> None:
-        """No file is kept open but the recording."""
         self.stop_recording()
+        self._close_samples()
 
-    def _tails(self, record: JobRecord) -> list[Tail]:
-        return [Tail(self.paths.samples(node), _LAST_SAMPLES) for node in range(len(record.nodes))]
+    def _close_samples(self) -> None:
+        for source in self._samples:
+            source.close()
 
     def _new_samples(self) -> Iterator[dict[str, Any]]:
-        for tail in self._samples:
-            newest = tail.new().rpartition(b"\n")[0].rpartition(b"\n")[2]
-            if newest:
+        for source in self._samples:
+            line = source.newest()
+            if line:
                 with suppress(ValueError):
-                    yield json.loads(newest)
+                    yield json.loads(line)
 
     def _read_record(self) -> None:
         """The record is replaced as a whole: its inode and time tell a new one."""
@@ -85,8 +85,9 @@ class LiveFeed:
                 return
             record = read_record(self.paths.record)
             self._record_mark = mark
-            if len(record.nodes) != len(self._samples):
-                self._samples = self._tails(record)
+            if [node.host for node in record.nodes] != list(self.table.job.hosts):
+                self._close_samples()
+                self._samples = node_samples(record, self.paths)
             self.table.reshape(job_info(record))
 
     def _mark_lost(self) -> None:
@@ -94,4 +95,4 @@ class LiveFeed:
         for node, seen in enumerate(self.table.seen):
             silent = now - (seen if seen == seen else self._opened)
             if silent > SILENT_S:
-                self.table.lose(node, f"no sample for {silent:.0f} s")
+                self.table.lose(node, self._samples[node].lost or f"no sample for {silent:.0f} s")

@@ -14,6 +14,7 @@ HISTORY_POINTS = 600
 _NODE_MEASURES = ("load", "memory", "memory_total", "sent", "received", "cost")
 _HISTORY = ("time", "step", "loss", "tokens_per_s", "step_s")
 _EVENTS = 200
+_CLOCKS_AGREE_S = 5.0
 _RUNNING = STATE_CODES["running"]
 
 
@@ -27,6 +28,8 @@ class RankTable:
         nodes = len(job.hosts)
         self.seen = np.full(nodes, np.nan)
         self._nodes = {name: np.full(nodes, np.nan) for name in _NODE_MEASURES}
+        self._told = np.full(nodes, np.nan)  # time of the newest sample by the host's own clock
+        self._ahead = np.zeros(nodes)  # seconds by which that clock is ahead of ours
         self._lost: dict[int, str] = {}
         self._history: dict[str, list[float]] = {name: [] for name in _HISTORY}
         self._next_point = -np.inf
@@ -43,10 +46,10 @@ class RankTable:
         self.__init__(job)  # type: ignore[misc]
         self._history, self.events, self.newest = history, events, newest
 
-    def apply(self, samples: Sequence[Mapping[str, Any]]) -> None:
+    def apply(self, samples: Sequence[Mapping[str, Any]], now: float | None = None) -> None:
         """Take in node samples, lines of sample.jsonl; those of another attempt or form are passed over.
 
-        All at once, because an array operation a node would cost more than reading the samples.
+        `now` is our time where they have just come: a host's clock may be off. All at once, because an array operation a node would cost more than reading the samples.
         """
         good = [sample for sample in samples if self._is_ours(sample)]
         places = [rank for sample in good for rank in sample["ranks"]["rank"]]
@@ -54,7 +57,7 @@ class RankTable:
             values[places] = _numbers(_joined(good, name))
         self._state[places] = [STATE_CODES.get(state, _RUNNING) for state in _joined(good, "state")]
         for sample in good:
-            self._apply_node(sample)
+            self._apply_node(sample, now)
 
     def _is_ours(self, sample: Mapping[str, Any]) -> bool:
         node, ranks = sample.get("node_rank"), sample.get("ranks")
@@ -64,13 +67,17 @@ class RankTable:
             return False
         return _is_table(ranks, self.job.world_size)
 
-    def _apply_node(self, sample: Mapping[str, Any]) -> None:
-        node = sample["node_rank"]
+    def _apply_node(self, sample: Mapping[str, Any], now: float | None) -> None:
+        node, told = sample["node_rank"], float(sample["time"])
         for name, values in self._nodes.items():
             values[node] = _number(sample.get(name))
-        self.seen[node] = sample["time"]
+        if now is not None and told > self._told[node] and abs(now - told) > _CLOCKS_AGREE_S:
+            self._ahead[node] = told - now  # a second sample proves that the first was not merely old
+        self._told[node] = told
+        self._measures["progress_time"][sample["ranks"]["rank"]] -= self._ahead[node]
+        self.seen[node] = told - self._ahead[node]
         self._lost.pop(node, None)
-        self.newest = max(self.newest, sample["time"])
+        self.newest = max(self.newest, float(self.seen[node]))
 
     def fill(self, time: float, state: Codes, measures: Mapping[str, Floats]) -> None:
         """Take in all ranks at once."""
