@@ -8,90 +8,16 @@ from doctor.evidence import EvidenceSet
 from doctor.rules import Rule, healthy
 from doctor.rules.node_tools import note, reports
 from launcher.common.finding import Finding
-from launcher.common.node_reports.nvidia_smi import CsvTable, GpuReport, SmiReport, number
-
-SLOWDOWNS = ("HW Slowdown", "HW Thermal Slowdown", "HW Power Brake Slowdown", "SW Thermal Slowdown")
-SRAM_LIMIT = 4  # aggregate uncorrectable SRAM errors above which NVIDIA replaces the GPU
-_RESET = "drain the node, reset the GPU (nvidia-smi -r), run dcgmi diag -r 3"
-_COOL = "check fans, inlet temperature, power supplies and power caps of this host"
+from launcher.common.gpu_health import COOL, RESET, gpu_findings
+from launcher.common.node_reports.nvidia_smi import CsvTable, SmiReport, number
 
 
 def gpus(evidence: EvidenceSet) -> Iterator[Finding]:
     for where, report in reports(evidence, "gpus", SmiReport):
-        found = [finding for gpu in report.gpus for finding in _gpu(where, gpu)]
+        found = [finding for gpu in report.gpus for finding in gpu_findings(where, gpu)]
         yield from found
         if not found:
             yield healthy(f"nvidia-smi of {where}: no memory error, no hardware slowdown")
-
-
-def _gpu(where: str, gpu: GpuReport) -> Iterator[Finding]:
-    name = f"GPU {gpu.bus}" if gpu.bus else "a GPU"
-    slow = [reason for reason, state in gpu.values.items() if state == "Active" and reason.endswith(SLOWDOWNS)]
-    if slow:
-        reasons = sorted({reason.rsplit("/", 1)[-1] for reason in slow})
-        yield Finding(
-            "gpu.clock_throttled",
-            "error",
-            f"{name} is slowed down by its hardware: {', '.join(reasons)}.",
-            _COOL,
-            0.9,
-            detail={"reasons": reasons},
-            evidence=note(where, f"{reasons[0]}: Active"),
-        )
-    yield from _ecc(where, name, gpu)
-    if (state := gpu.get("Fabric/State")) and state not in ("Completed", "N/A", "Not Supported"):
-        yield Finding(
-            "gpu.fabric_manager",
-            "error",
-            f"The fabric state of {name} is {state}, not Completed.",
-            "start nvidia-fabricmanager of the driver's version; look at its log",
-            0.85,
-            evidence=note(where, f"State: {state}"),
-        )
-    if (action := gpu.get("GPU Recovery Action")) and action not in ("None", "N/A"):
-        yield Finding(
-            "gpu.xid",
-            "error",
-            f"The driver asks for a recovery of {name}: {action}.",
-            f"do it: {action}",
-            0.8,
-            detail={"recovery_action": action},
-            evidence=note(where, f"GPU Recovery Action: {action}"),
-        )
-
-
-def _ecc(where: str, name: str, gpu: GpuReport) -> Iterator[Finding]:
-    counts = {
-        "volatile uncorrectable SRAM errors": gpu.count(
-            "Volatile/SRAM Uncorrectable", "Volatile/SRAM Uncorrectable Parity"
-        ),
-        "volatile uncorrectable DRAM errors": gpu.count("Volatile/DRAM Uncorrectable"),
-        "pages retired for double-bit errors": gpu.count("Retired Pages/Double Bit ECC"),
-        "rows remapped for uncorrectable errors": gpu.count("Remapped Rows/Uncorrectable Error"),
-    }
-    bad = {what: count for what, count in counts.items() if count}
-    aggregate = gpu.count("Aggregate/SRAM Uncorrectable") or 0
-    pending = gpu.get("Remapped Rows/Pending", "Pending Page Blacklist", "Pending Page Denylist") == "Yes"
-    failed = gpu.get("Remapping Failure Occurred") == "Yes"
-    facts = [f"{count} {what}" for what, count in bad.items()]
-    facts += (
-        [f"{aggregate} uncorrectable SRAM errors in its life (more than {SRAM_LIMIT}: replace)"]
-        if aggregate > SRAM_LIMIT
-        else []
-    )
-    facts += ["a row remap or page retirement is pending"] if pending else []
-    facts += ["a row remap failed"] if failed else []
-    if facts:
-        severe = failed or aggregate > SRAM_LIMIT or any("volatile" in what for what in bad) or pending
-        yield Finding(
-            "gpu.ecc",
-            "error" if severe else "warning",
-            f"{name} has memory errors: {'; '.join(facts)}.",
-            f"{_RESET}; replace it" if failed or aggregate > SRAM_LIMIT else _RESET,
-            0.9,
-            detail={"facts": facts},
-            evidence=note(where, "; ".join(facts)),
-        )
 
 
 # Bits of clocks_event_reasons.active that slow a device down against its will (NVML).
@@ -129,7 +55,7 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
     if facts or bad:
         listed = "; ".join([*facts, *(f"{column} is set" for column in bad)])
         yield Finding(
-            "gpu.ecc", "error", f"{name} has memory errors: {listed}.", _RESET, 0.85, evidence=note(where, listed)
+            "gpu.ecc", "error", f"{name} has memory errors: {listed}.", RESET, 0.85, evidence=note(where, listed)
         )
     mask = cell("clocks_event_reasons.active", "clocks_throttle_reasons.active")
     reasons = [text for bit, text in _SLOW_BITS.items() if mask.startswith("0x") and int(mask, 16) & bit]
@@ -142,7 +68,7 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
             "gpu.clock_throttled",
             "error",
             f"{name} is slowed down by its hardware: {', '.join(dict.fromkeys(reasons))}.",
-            _COOL,
+            COOL,
             0.85,
             evidence=note(where, mask or reasons[0]),
         )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 XidKind = Literal["ecc", "fallen_off", "gsp", "nvlink", "application", "teardown", "hardware", "driver"]
+
+
+CODES: Mapping[XidKind, str] = {  # verdict code; of all other kinds gpu.xid
+    "ecc": "gpu.ecc",
+    "fallen_off": "gpu.fallen_off",
+    "gsp": "gpu.gsp_timeout",
+    "nvlink": "gpu.nvlink_error",
+}
 
 
 @dataclass(frozen=True)
@@ -14,6 +23,10 @@ class XidMeaning:
     text: str
     action: str
     fatal: bool = True
+
+    @property
+    def code(self) -> str:
+        return CODES.get(self.kind, "gpu.xid")
 
 
 _RESET = "drain the node and reset the GPU"

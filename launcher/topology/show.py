@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.hosts.names import fold
 from launcher.slurm.topology import SlurmTopology
-from launcher.topology.model import Device, HostTopology, Link
+from launcher.topology.model import Device, HostTopology, Link, Nic
 from launcher.topology.switches import switch_paths
 from launcher.topology.tree import domain_tree
 
@@ -22,17 +22,7 @@ def host_document(host: HostTopology) -> dict[str, Any]:
     return {
         "host": host.host,
         "devices": [device_document(host, device) for device in host.devices],
-        "nics": [
-            {
-                "name": nic.name,
-                "device": nic.device,
-                "numa": nic.numa,
-                "netdev": nic.netdev,
-                "up": nic.up,
-                "gbps": nic.gbps,
-            }
-            for nic in host.nics
-        ],
+        "nics": [nic_document(nic) for nic in host.nics],
         "links": [link_document(link) for link in host.device_links],
         "nic_links": [link_document(link) for link in host.links if link not in between],
         "p2p": [{"a": a, "b": b, "status": status} for a, b, status in host.p2p],
@@ -41,6 +31,18 @@ def host_document(host: HostTopology) -> dict[str, Any]:
         "switches": list(host.switches),
         "distances": "unknown" if host.opaque else "known",
         "gaps": list(host.gaps),
+    }
+
+
+def nic_document(nic: Nic) -> dict[str, Any]:
+    return {
+        "name": nic.name,
+        "device": nic.device,
+        "numa": nic.numa,
+        "netdev": nic.netdev,
+        "up": nic.up,
+        "gbps": nic.gbps,
+        "rdma": nic.rdma,
     }
 
 

@@ -1,0 +1,155 @@
+"""Look at the hosts of a cluster, all at once; a host that cannot be looked at delays and hides no other."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from launcher.common.paths import jobs_root
+from launcher.errors import CannotActError
+from launcher.hosts.bundle import local_bundle, put_bundle, shared_bundle
+from launcher.hosts.node_side import call
+from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
+from launcher.jobs.reach import addresses, connect_each
+from launcher.jobs.site import REMOTE_DIRECTORY
+from launcher.preflight.facts import HostFacts, read_facts
+from launcher.topology.probe import SCRIPT
+
+LOOK_TIMEOUT_S = 90.0
+THIS_MACHINE = "localhost"
+
+
+@dataclass
+class Sight:
+    """Hosts that were looked at, by name, in the inventory's order; `silent` says of the others why not."""
+
+    names: Sequence[str]
+    python: str
+    hosts: dict[str, Host] = field(default_factory=dict)
+    bundles: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, HostFacts] = field(default_factory=dict)
+    silent: dict[str, CannotActError] = field(default_factory=dict)
+
+    def ask(
+        self, names: Sequence[str], command: str, arguments: Mapping[str, Mapping[str, Any]], timeout: float
+    ) -> dict[str, Any]:
+        """Run a command of the node side on hosts at the same moment: name -> its answer, or the CannotActError."""
+
+        def one(host: Host) -> Any:
+            try:
+                return call(host, self.python, self.bundles[host.name], command, timeout, **arguments[host.name])
+            except CannotActError as error:
+                return error
+
+        return on_all([self.hosts[name] for name in names], one, workers=len(names) or 1)
+
+
+@contextmanager
+def looked_at(cluster: Cluster, names: Sequence[str]) -> Iterator[Sight]:
+    """The hosts `names` with their facts; closed at the end. Raises CannotActError outside of a Slurm allocation."""
+    sight = Sight(names, cluster.python or (sys.executable if not isinstance(cluster, SshCluster) else "python3"))
+    try:
+        _connect(sight, cluster)
+        _bring_node_side(sight, cluster)
+        _inspect(sight, cluster)
+        yield sight
+    finally:
+        for host in sight.hosts.values():
+            host.close()
+
+
+def hosts_of(cluster: Cluster) -> list[str]:
+    """Every host, spares too; simulated nodes are one machine. Raises CannotActError outside of a Slurm allocation."""
+    if isinstance(cluster, LocalCluster):
+        return [THIS_MACHINE]
+    if isinstance(cluster, SlurmCluster):
+        from launcher.slurm.allocation import Allocation
+
+        try:
+            return list(Allocation.from_environment().nodes)
+        except CannotActError as error:
+            raise CannotActError(
+                "nodes of Slurm can only be looked at inside an allocation",
+                help="salloc --nodes=4 --exclusive dlaunch preflight",
+            ) from error
+    return [entry.name for entry in cluster.hosts]
+
+
+def _connect(sight: Sight, cluster: Cluster) -> None:
+    for name, answer in connect_each(sight.names, _known(cluster, sight.names)).items():
+        if isinstance(answer, HostError):
+            sight.silent[name] = answer
+        else:
+            sight.hosts[name] = answer
+
+
+def _known(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    if not isinstance(cluster, SlurmCluster):
+        return addresses(cluster)
+    from launcher.slurm.allocation import Allocation
+
+    return {name: {"slurm_job": Allocation.from_environment().job_id} for name in names}
+
+
+def _bring_node_side(sight: Sight, cluster: Cluster) -> None:
+    if isinstance(cluster, LocalCluster):
+        sight.bundles = dict.fromkeys(sight.hosts, local_bundle())
+    elif isinstance(cluster, SlurmCluster):
+        from launcher.jobs.slurm_submit import jobs_directory
+
+        folder = jobs_directory(cluster) / ".node-side"
+        sight.bundles = dict.fromkeys(sight.hosts, shared_bundle(folder, sight.python != sys.executable))
+    else:
+        _take(sight, sight.bundles, on_all(list(sight.hosts.values()), lambda host: _bring(host, sight.python)))
+
+
+def _bring(host: Host, python: str) -> str | CannotActError:
+    try:
+        return put_bundle(host, python)
+    except CannotActError as error:
+        return error
+
+
+def _inspect(sight: Sight, cluster: Cluster) -> None:
+    about = {"directory": _directory(cluster), "names": list(sight.names), "probe": SCRIPT}
+    names = list(sight.bundles)
+    times: dict[str, tuple[float, float]] = {}
+
+    def one(host: Host) -> Any:
+        asked = time.time()
+        try:
+            return call(host, sight.python, sight.bundles[host.name], "inspect", LOOK_TIMEOUT_S, **about)
+        except CannotActError as error:
+            return error
+        finally:
+            times[host.name] = (asked, time.time())
+
+    raw: dict[str, Any] = {}
+    _take(sight, raw, on_all([sight.hosts[name] for name in names], one))
+    for name, answer in raw.items():
+        facts = read_facts(name, answer, *times[name], cluster.env)
+        sight.facts[name] = replace(facts, ranks=cluster.nproc_per_node or len(facts.topology.devices) or 1)
+
+
+def _take(sight: Sight, into: dict[str, Any], answers: Mapping[str, Any]) -> None:
+    for name, answer in answers.items():
+        if isinstance(answer, CannotActError):
+            sight.silent[name] = answer
+        else:
+            into[name] = answer
+
+
+def _directory(cluster: Cluster) -> str:
+    """Where the jobs' files would lie on the hosts."""
+    if isinstance(cluster, LocalCluster):
+        return str(jobs_root())
+    if isinstance(cluster, SlurmCluster):
+        from launcher.jobs.slurm_submit import jobs_directory
+
+        return str(jobs_directory(cluster))
+    return cluster.directory or REMOTE_DIRECTORY
