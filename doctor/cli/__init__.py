@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "collect": ("doctor.cli.collect.collect", "a bundle to keep or to send"),
     "nccl": ("doctor.cli.nccl.nccl", "explain NCCL and watchdog logs of any job"),
     "stacks": ("doctor.cli.stacks.stacks", "one merged tree of all ranks' stacks"),
+    "drill": ("doctor.cli.drill.drill", "inject faults, diagnose, score"),
     "timeline": ("doctor.cli.timeline.timeline", "all ranks' collectives as a Perfetto trace"),
 }
 

@@ -92,9 +92,12 @@ def _sample(request: Request, processes: Sequence[Watched], number: int, archive
     node = f"nodes/{request.node_rank}/sample-{number}"
     states = look(processes)
     archive.files[f"{node}/processes.json"] = json.dumps({"dlaunch_processes": states}).encode()
-    living = [one for one in processes if not any(s["rank"] == one.rank and s["state"] == "gone" for s in states)]
+    state_of = {one: state["state"] for one, state in zip(processes, states, strict=True)}
+    living = [one for one in processes if state_of[one] != "gone"]
     if request.directory:
-        _dumps(request, living, number, archive)
+        awake = [one for one in living if state_of[one] != "stopped"]
+        archive.gaps += [(f"dump of {one}", "the process is stopped") for one in living if one not in awake]
+        _dumps(request, awake, number, archive)
     for one, stack, why in dump_stacks(living, request.py_spy, request.native):
         if stack:
             archive.files[f"{_folder(one)}/sample-{number}/stacks.json"] = stack

@@ -15,7 +15,7 @@ WORDS = {psutil.STATUS_TRACING_STOP: "stopped", psutil.STATUS_DEAD: "gone", psut
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
-@dataclass
+@dataclass(eq=False)
 class Watched:
     """A process that is looked at, maybe twice; `cpu_s` at the time of the last look."""
 

@@ -1,0 +1,54 @@
+"""What each fault of the workloads must lead to. Pure data; the faults themselves are workloads/common/faults.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from doctor.rules import Question
+
+Stage = Literal["stuck", "slow", "ended"]
+ENOUGH_STEPS = 14  # after the fault, before a slow rank is looked for
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Right answers, the best first. `stage` is when to look: once nothing moves, after slow steps, or at the end."""
+
+    codes: tuple[str, ...]
+    stage: Stage = "stuck"
+    question: Question = "diagnose"
+    ranked: bool = True  # whether the fault's rank must be named
+    arguments: tuple[str, ...] = ()
+
+
+ABSENT = ("hang.absent_rank",)
+PARTED = ("hang.desync", "hang.shape_mismatch", "hang.cross_group_cycle", "hang.absent_rank")
+SAVING = ("--checkpoint-every", "5")
+
+EXPECTED: Mapping[str, Expectation] = {
+    "skip_collective": Expectation(PARTED),
+    "extra_collective": Expectation(PARTED),
+    "collective_order": Expectation(PARTED),
+    "collective_shape": Expectation(("hang.shape_mismatch", "hang.desync")),
+    "collective_dtype": Expectation(("hang.desync", "hang.shape_mismatch")),
+    "slow_compute": Expectation(("straggler.rank",), "slow", "straggler"),
+    "slow_data": Expectation(("straggler.dataloader",), "slow", "straggler"),
+    "slow_gc": Expectation(("straggler.gc", "straggler.rank"), "slow", "straggler"),
+    "slow_checkpoint": Expectation(("hang.none_slow", "straggler.checkpoint", *ABSENT), arguments=SAVING),
+    "slow_node": Expectation(("straggler.node",), "slow", "straggler"),
+    "stop": Expectation(ABSENT),
+    "die": Expectation(ABSENT),
+    "swallow": Expectation((*PARTED,)),
+    "early_exit": Expectation(PARTED),
+    "unused_parameter": Expectation((*ABSENT, "hang.desync")),
+    "rank0_evaluation": Expectation(PARTED),
+    "dataloader": Expectation(ABSENT),
+    "file_lock": Expectation(ABSENT),
+    "gil": Expectation(ABSENT),
+    "threads": Expectation(("hang.concurrent_threads", "hang.desync", "hang.shape_mismatch")),
+    "p2p_order": Expectation(("hang.p2p_unmatched", *ABSENT)),
+    "checkpoint_endless": Expectation(("hang.none_slow", *ABSENT), arguments=SAVING),
+    "nan": Expectation(("numeric.nonfinite",), "ended", ranked=False),
+}
