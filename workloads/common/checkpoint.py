@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -24,6 +24,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.tensor import DTensor
+
+from workloads.common.model import unwrapped
 
 MARKER = "complete"
 _BY_NAME = StateDictOptions(
@@ -39,8 +42,14 @@ def training_state(
     optimizer: dict[str, Any] = {}
     for part, its_optimizer in zip(parts, optimizers, strict=True):
         model.update(get_model_state_dict(part))
-        optimizer.update(get_optimizer_state_dict(part, its_optimizer, options=_BY_NAME))
+        optimizer.update(get_optimizer_state_dict(part, _inner(its_optimizer), options=_BY_NAME))
     return {"model": model, "optimizer": optimizer, "step": step}
+
+
+def _inner(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """ZeRO-1 and local SGD wrap the optimizer that has the state: with ZeRO-1 that of this rank's own share."""
+    wrapped: torch.optim.Optimizer = getattr(optimizer, "optim", optimizer)
+    return wrapped
 
 
 def restore(parts: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], path: Path) -> int:
@@ -50,8 +59,21 @@ def restore(parts: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimiz
     partial = StateDictOptions(strict=len(parts) == 1)
     for part, optimizer in zip(parts, optimizers, strict=True):
         set_model_state_dict(part, state["model"], options=partial)
-        set_optimizer_state_dict(part, optimizer, state["optimizer"], options=_BY_NAME)
+        set_optimizer_state_dict(part, _inner(optimizer), state["optimizer"], options=_BY_NAME)
     return int(state["step"])
+
+
+def whole_weights(parts: Sequence[nn.Module], keep: bool) -> dict[str, Tensor]:
+    """All parameters unsharded in host memory, on rank 0; a collective. One rank of each stage should `keep` them."""
+    weights: dict[str, Tensor] = {}
+    for part in parts:
+        for name, parameter in unwrapped(part).named_parameters():
+            whole = parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+            if keep:
+                weights[name.replace("_orig_mod.", "")] = whole.detach().cpu()
+    every: list[dict[str, Tensor] | None] = [None] * dist.get_world_size()
+    dist.gather_object(weights, every if dist.get_rank() == 0 else None)
+    return {name: value for found in every for name, value in (found or {}).items()}
 
 
 class Checkpoints:

@@ -1,33 +1,83 @@
-"""Fire drills: what can be made to go wrong at a chosen rank and step. Pure data and parsing, importable without torch.
+"""Fire drills as data, importable without torch: what can be made to go wrong, and where it makes sense.
 
-`--fault slow_compute:rank=3,step=5,seconds=0.5` — off unless asked, the same every time.
+`--fault slow_compute:rank=3,step=5,seconds=0.5` — off unless asked, the same every time. `injections` carries them out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+Point = Literal["start", "data", "forward", "reduce", "checkpoint"]
+WORKLOADS = ("ddp", "zero", "fsdp", "hsdp", "tp", "pp", "cp", "ep", "nd")
+BACKENDS = ("gloo", "nccl")
+COMMON = {"rank": "1", "step": "5"}  # steps count from 1, as they are printed
+FOREVER = "1e9"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault: the point of the loop where it acts, what it does, and its parameters' defaults."""
+    """One kind of fault: the point of the loop where it acts, what it does, its parameters and where it makes sense."""
 
-    name: str
-    point: str  # start, data, step, backward, reduce, gradients, checkpoint, end
+    point: Point
     text: str
-    defaults: dict[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)  # beside rank and step
+    workloads: tuple[str, ...] = WORKLOADS
+    backends: tuple[str, ...] = BACKENDS
+    on_gloo: str = ""  # how gloo shows it where that is not as NCCL does
 
 
-_COMMON = {"rank": "1", "step": "5"}
-KINDS: dict[str, Kind] = {}
+_SECONDS = {"seconds": "0.5"}
+_ABORTS = "the ranks abort or fail with a message of gloo instead of hanging"
+_REPLICATED = ("ddp", "hsdp", "nd")  # may hold whole copies of one parameter shard
+
+KINDS: dict[str, Kind] = {
+    "skip_collective": Kind("reduce", "one rank leaves out the all-reduce of loss and norm"),
+    "extra_collective": Kind("reduce", "one rank all-reduces once more than the others"),
+    "collective_order": Kind("reduce", "one rank all-reduces before it broadcasts, the others after", on_gloo=_ABORTS),
+    "collective_shape": Kind("reduce", "one rank reduces another number of elements", on_gloo=_ABORTS),
+    "collective_dtype": Kind("reduce", "one rank reduces another element type", on_gloo=_ABORTS),
+    "slow_compute": Kind("forward", "one rank computes longer, from that step on", _SECONDS),
+    "slow_data": Kind("data", "one rank waits for its data, from that step on", _SECONDS),
+    "slow_gc": Kind("forward", "one rank collects a heap full of cycles at every step", {"objects": "2000000"}),
+    "slow_checkpoint": Kind("checkpoint", "one rank writes its checkpoint slowly", {"seconds": "20"}),
+    "slow_node": Kind("forward", "all ranks of one node compute longer", {"node": "1", **_SECONDS}),
+    "stop": Kind("forward", "one rank gets SIGSTOP"),
+    "die": Kind("forward", "one rank exits without a word: status 0, or SIGKILL", {"how": "exit"}),
+    "swallow": Kind("forward", "one rank swallows an exception and leaves out the rest of its step"),
+    "early_exit": Kind("data", "one rank runs out of data and leaves the loop"),
+    "unused_parameter": Kind("forward", "one rank's last feed-forward is bypassed: no gradients", {}, ("ddp",)),
+    "rank0_evaluation": Kind("forward", "rank 0 alone evaluates, with a collective in it", {"rank": "0"}),
+    "dataloader": Kind("start", "one rank's data loader worker waits for a lock that nobody frees"),
+    "file_lock": Kind("data", "one rank waits for a lock on a file that is never freed"),
+    "gil": Kind("forward", "one rank's native code keeps the interpreter's lock", {"seconds": FOREVER}),
+    "threads": Kind("reduce", "a second thread uses the same group, on one rank before the first thread does"),
+    "p2p_order": Kind("forward", "two neighbours send to each other before either receives", on_gloo="not recorded"),
+    "mesh_order": Kind("start", "the mesh is laid out innermost axis first", {}, ("hsdp", "tp", "pp", "cp", "nd")),
+    "duplicate_device": Kind("start", "one rank takes its neighbour's device", backends=("nccl",)),
+    "expert_imbalance": Kind(
+        "start", "the routers send nearly all tokens to one expert", {"expert": "0"}, ("ep", "nd")
+    ),
+    "checkpoint_endless": Kind("checkpoint", "one rank never returns from writing its checkpoint"),
+    "nan": Kind("forward", "one rank's logits become NaN"),
+    "set_epoch": Kind("start", "every epoch has the order of the first"),
+    "same_data": Kind("start", "one rank reads the data of rank 0"),
+    "tp_seed": Kind("forward", "one rank draws from another seed than its tensor group", {}, ("tp", "nd")),
+    "diverge": Kind("forward", "one rank's parameters move away from its replicas'", {"size": "0.01"}, _REPLICATED),
+}
 
 
 @dataclass(frozen=True)
 class Fault:
     """One fault as asked for."""
 
-    kind: Kind
-    settings: dict[str, str]
+    name: str
+    settings: Mapping[str, str]
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.name]
 
     @property
     def rank(self) -> int:
@@ -35,7 +85,12 @@ class Fault:
 
     @property
     def step(self) -> int:
+        """Counted from 1."""
         return int(self.settings["step"])
+
+    @property
+    def seconds(self) -> float:
+        return float(self.settings["seconds"])
 
 
 def parse_fault(text: str) -> Fault | None:
@@ -45,10 +100,20 @@ def parse_fault(text: str) -> Fault | None:
     name, _, rest = text.partition(":")
     if name not in KINDS:
         raise ValueError(f"fault: {name!r} is none of {', '.join(KINDS)}")
-    settings = {**_COMMON, **KINDS[name].defaults}
+    settings = {**COMMON, **KINDS[name].defaults}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in settings:
             raise ValueError(f"fault: {name} has no {key!r}, only {', '.join(settings)}")
         settings[key] = value
-    return Fault(KINDS[name], settings)
+    fault = Fault(name, settings)
+    _ = fault.rank, fault.step  # a number that is none shows here, not at the step
+    return fault
+
+
+def cells() -> Iterator[tuple[str, str, str]]:
+    """(kind, workload, backend) of every drill that makes sense."""
+    for name, kind in KINDS.items():
+        for workload in kind.workloads:
+            for backend in kind.backends:
+                yield name, workload, backend

@@ -10,29 +10,33 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 import torch
 from torch import distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from workloads.common import accounting, checkpoint, gradients, mesh, metrics, seeds
+from workloads.common import (
+    accounting,
+    checkpoint,
+    gradients,
+    hugging_face,
+    instruments,
+    mesh,
+    metrics,
+    replicas,
+    seeds,
+)
 from workloads.common.counting import CollectiveCounter
-from workloads.common.data import TrainingData, load_tokens
+from workloads.common.data import Batch, TrainingData, load_tokens
+from workloads.common.faults import parse_fault
+from workloads.common.injections import Faults, Scene, Then
 from workloads.common.mesh import Mesh, World, parse_mesh
 from workloads.common.model import build_on_meta
 from workloads.common.options import parse
 from workloads.common.strategy import Job, Strategy
 from workloads.common.weights import materialize
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What all ranks agree on at the end of a backward pass."""
-
-    loss: float
-    grad_norm: float
-    stop: bool
 
 
 @dataclass(frozen=True)
@@ -59,124 +63,143 @@ def train(strategy: Strategy, argv: Sequence[str] | None = None) -> Outcome:
     if options.deterministic:
         seeds.make_deterministic()
     world = World.from_environment(options.device)
+    faults = Faults(parse_fault(options.fault), world)
     with mesh.process_group(world, options.first_timeout), stop_signals() as stop:
-        given = strategy.degrees(parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")), world)
+        faults.device()
+        given = faults.mesh(strategy.degrees(parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")), world))
         if unknown := set(given) - set(strategy.axes):
             raise ValueError(f"this workload has no axis {', '.join(sorted(unknown))}, only {', '.join(strategy.axes)}")
         job = Job(options, world, Mesh(given, world.device.type), options.model())
-        training = Training(strategy, job, stop)
-        training.run()
+        training = Training(strategy, job, faults, stop)
+        with instruments.memory_snapshot(world.device, job.output / f"memory-rank-{world.rank}.pickle"):
+            training.run()
         return Outcome(training.losses, training.account)
 
 
 class Training:
     """One run: the model in parts, their optimizers, the data and the checkpoints."""
 
-    def __init__(self, strategy: Strategy, job: Job, stop: list[int]) -> None:
-        self.strategy, self.job, self._stop = strategy, job, stop
+    def __init__(self, strategy: Strategy, job: Job, faults: Faults, stop: list[int]) -> None:
+        self.strategy, self.job, self._faults, self._stop = strategy, job, faults, stop
         options = job.options
         self.parts = strategy.parallelize(build_on_meta(job.config), job)
         materialize(self.parts, job.world.device, strategy.weights(job))
+        faults.model(self.parts)
         self.optimizers = [strategy.optimizer(part, job) for part in self.parts]
-        self.data = TrainingData(
-            load_tokens(options.data, options.seed),
-            options.batch,
-            options.seq,
-            options.seed,
-            job.mesh.data_index,
-            job.mesh.data_degree,
-        )
+        tokens = load_tokens(options.data, options.seed)
+        place = (job.mesh.data_index, job.mesh.data_degree)
+        self.data = faults.data(TrainingData(tokens, options.batch, options.seq, options.seed, *place))
         directory = options.checkpoint_dir or os.environ.get("DLAUNCH_CHECKPOINT_DIR", "")
         self.checkpoints = checkpoint.Checkpoints(directory, options.checkpoint_keep, options.checkpoint_async)
         self.losses: list[float] = []
-        self._counter = CollectiveCounter()
         self.account: accounting.Account | None = None
+        self._counter = CollectiveCounter()
+        self._scene = Scene(job.world, self.parts)
+        self._throughput = metrics.Throughput.of(job)
 
     def run(self) -> None:
         options = self.job.options
         first = self._resume()
-        self._say(f"{self.job.mesh.degrees} on {self.job.world.device.type}, {parameter_count(self.job):,} parameters")
+        self._say(f"{self.job.mesh.degrees} on {self.job.world.device}, {self._throughput.parameters:,} parameters")
+        collection = instruments.GarbageCollection(options.gc_every)
+        profile = instruments.Profile(options.profile, self.job.output, self.job.world.rank)
+        batches = iter(self.data.loader(first, options.steps, self._faults.workers(options.workers)))
         with metrics.Progress() as progress:
-            batches = iter(self.data.loader(first, options.steps, options.workers))
-            step = first
             for step in range(first, options.steps):
+                profile.step(step + 1)
+                collection.step(step + 1)
+                if self._faults.at("data", step, self._scene) is Then.END:
+                    break
                 stop = self._step(step, batches, progress)
                 if step == first:
                     mesh.set_timeout(options.timeout)
-                if stop or (options.checkpoint_every and (step + 1) % options.checkpoint_every == 0):
-                    self._save(step + 1)
+                self._after(step + 1, stop)
                 if stop:
                     self._say(f"stopped in order after step {step + 1}")
                     break
-            else:
-                self._save(options.steps)
+        profile.close()
+        collection.close()
         self.checkpoints.finish()
+        self._export()
         self.strategy.finish(self.parts, self.job)
 
-    def _step(self, step: int, batches: Iterator[object], progress: metrics.Progress) -> bool:
+    def _step(self, step: int, batches: Iterator[Batch], progress: metrics.Progress) -> bool:
         """One optimizer step; returns True if any rank was asked to stop."""
         job, began = self.job, time.perf_counter()
-        batch = self.strategy.local_batch(next(batches).to(job.world.device), job)  # type: ignore[attr-defined]
+        batch = self.strategy.local_batch(next(batches).to(job.world.device), job)
         data_s = time.perf_counter() - began
-        seeds.seed_step(job.options.seed, step, job.mesh.data_index, job.mesh.index("pp"))
-        with self._counting(step) as counted:
-            loss = self.strategy.forward_backward(self.parts, batch, job)
+        seed = self._faults.seed(job.options.seed, step)
+        seeds.seed_step(seed, step, job.mesh.data_index, job.mesh.index("pp"))
+        with self._counting(step):
+            left_out = self._faults.at("forward", step, self._scene) is Then.LEAVE_OUT
+            loss = None if left_out else self.strategy.forward_backward(self.parts, batch, job)
             pieces = gradients.settle(parameter for part in self.parts for parameter in part.parameters())
-        totals = self._agree(loss, pieces)
-        with self._counting(step) as counted:
+        totals = self._agree(step, loss, pieces)
+        with self._counting(step) as counter:
             for optimizer in self.optimizers:
                 optimizer.step()
-        if counted:
-            self.account = accounting.Account(
-                accounting.counted_volumes(counted),
-                accounting.kept_bytes(self.parts, self.optimizers),
-                accounting.case_of(job, self.strategy.rows(job)),
-            )
-            self._say("\n".join(accounting.report(self.account)))
+        if counter:
+            self._settle_account(counter)
         for optimizer in self.optimizers:
             optimizer.zero_grad()
-        self._report(step, totals, time.perf_counter() - began, data_s, progress)
-        return totals.stop
-
-    def _counting(self, step: int) -> AbstractContextManager[CollectiveCounter | None]:
-        """Counts collectives in the last step, if asked."""
-        return self._counter if self.job.options.count and step + 1 == self.job.options.steps else nullcontext()
-
-    def _agree(self, loss: torch.Tensor | None, pieces: list[torch.Tensor]) -> Totals:
-        """Sum loss, squared gradient norm and the wish to stop over all ranks in one all-reduce; check and clip.
-
-        Raises FloatingPointError before the optimizer can spoil the parameters.
-        """
-        device, holders = self.job.world.device, self.job.holders
-        sums = torch.zeros(3, dtype=torch.float64, device=device)
-        sums[0] = 0.0 if loss is None else loss.double() / holders
-        sums[1] = gradients.square_share(pieces, holders)
-        sums[2] = len(self._stop)
-        dist.all_reduce(sums)
-        mean_loss, square, stop = sums.tolist()
-        if not math.isfinite(mean_loss + square):
-            raise FloatingPointError(f"loss {mean_loss}, squared gradient norm {square}")
-        gradients.clip(pieces, math.sqrt(square), self.job.options.clip)
-        return Totals(mean_loss, math.sqrt(square), stop > 0)
-
-    def _report(self, step: int, totals: Totals, step_s: float, data_s: float, progress: metrics.Progress) -> None:
-        options = self.job.options
-        tokens = options.batch * options.seq
         self.losses.append(totals.loss)
-        self._say(
-            f"step {step + 1}/{options.steps}  loss {totals.loss:.6f}  tokens/s {tokens / step_s:,.0f}  "
-            f"grad norm {totals.grad_norm:.4f}"
-        )
+        step_s = time.perf_counter() - began
+        self._say(self._throughput.line(step + 1, totals, step_s))
         progress.write(
             step=step + 1,
             step_s=round(step_s, 6),
             data_s=round(data_s, 6),
             loss=totals.loss,
             grad_norm=totals.grad_norm,
-            tokens=tokens,
-            tokens_per_s=round(tokens / step_s, 1),
-            memory_bytes=metrics.memory_bytes(self.job.world.device),
+            samples=self.data.samples(step)[:4],
+            seed=seed,
+            **self._throughput.fields(step_s),
         )
+        return totals.stop
+
+    def _settle_account(self, counter: CollectiveCounter) -> None:
+        case = accounting.case_of(self.job, self.strategy.rows(self.job))
+        kept = accounting.kept_bytes(self.parts, self.optimizers)
+        self.account = accounting.Account(accounting.counted_volumes(counter), kept, case)
+        self._say("\n".join(accounting.report(self.account)))
+
+    def _after(self, done: int, stop: bool) -> None:
+        """What is due after `done` steps: a checkpoint, a comparison of replicas."""
+        every, compare = self.job.options.checkpoint_every, self.job.options.compare_replicas
+        if self.checkpoints.root and (stop or done == self.job.options.steps or (every and done % every == 0)):
+            self._faults.at("checkpoint", done - 1, self._scene)
+            self.checkpoints.save(checkpoint.training_state(self.parts, self.optimizers, done))
+        if compare and done % compare == 0 and (different := replicas.divergent(self.parts)):
+            piece, ranks = next(iter(different.items()))
+            raise RuntimeError(
+                f"replicas differ after step {done}: ranks {ranks} hold other bits of {piece} than the rest "
+                f"({len(different)} pieces differ)"
+            )
+
+    def _counting(self, step: int) -> AbstractContextManager[CollectiveCounter | None]:
+        """Counts collectives in the last step, if asked."""
+        return self._counter if self.job.options.count and step + 1 == self.job.options.steps else nullcontext()
+
+    def _agree(self, step: int, loss: torch.Tensor | None, pieces: list[torch.Tensor]) -> metrics.Totals:
+        """Sum loss, squared gradient norm and the wish to stop over all ranks in one all-reduce; check and clip.
+
+        Raises FloatingPointError before the optimizer can spoil the parameters; a rank whose own loss is not finite
+        says so.
+        """
+        holders = self.job.holders
+        sums = torch.zeros(3, dtype=torch.float64, device=self.job.world.device)
+        sums[0] = 0.0 if loss is None else loss.double() / holders
+        sums[1] = gradients.square_share(pieces, holders)
+        sums[2] = len(self._stop)
+        self._scene.sums = sums
+        if self._faults.at("reduce", step, self._scene) is not Then.LEAVE_OUT:
+            dist.all_reduce(sums)
+        mean_loss, square, stop = sums.tolist()
+        if not math.isfinite(mean_loss + square):
+            own = "unknown" if loss is None else f"{float(loss)}"
+            raise FloatingPointError(f"step {step + 1}: loss {mean_loss}, norm² {square}; loss of this rank {own}")
+        gradients.clip(pieces, math.sqrt(square), self.job.options.clip)
+        return metrics.Totals(mean_loss, math.sqrt(square), stop > 0)
 
     def _resume(self) -> int:
         """Load the newest complete checkpoint; returns the number of steps already done."""
@@ -187,18 +210,16 @@ class Training:
         self._say(f"resumed after step {step} from {path}")
         return step
 
-    def _save(self, step: int) -> None:
-        if self.checkpoints.root:
-            self.checkpoints.save(checkpoint.training_state(self.parts, self.optimizers, step))
+    def _export(self) -> None:
+        if self.job.options.export:
+            first = self.job.mesh.index("dp_replicate", "dp_shard", "cp", "tp") == 0
+            weights = checkpoint.whole_weights(self.parts, keep=first)
+            if self.job.world.rank == 0:
+                hugging_face.write(Path(self.job.options.export), weights, self.job.config)
 
     def _say(self, text: str) -> None:
         if self.job.world.rank == 0:
             print(text, flush=True)
-
-
-def parameter_count(job: Job) -> int:
-    """Parameters of the whole model, independent of the mesh."""
-    return sum(parameter.numel() for parameter in build_on_meta(job.config).parameters())
 
 
 @contextmanager

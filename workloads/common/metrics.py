@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 
 from workloads.common.config import ModelConfig
+from workloads.common.states import Sizes
+from workloads.common.strategy import Job
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, by name
 
@@ -49,7 +52,53 @@ def memory_bytes(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def flops_per_token(config: ModelConfig, active_parameters: int, seq: int) -> float:
+@dataclass(frozen=True)
+class Totals:
+    """What all ranks agree on at the end of a backward pass."""
+
+    loss: float
+    grad_norm: float
+    stop: bool
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Turns the time of a step into rates."""
+
+    steps: int
+    tokens: int  # per step, over all ranks
+    parameters: int
+    flops: float  # per step, over all ranks
+    device: torch.device
+    devices: int
+
+    @classmethod
+    def of(cls, job: Job) -> Throughput:
+        sizes, options = Sizes.of(job.config), job.options
+        tokens = options.batch * options.seq
+        flops = tokens * flops_per_token(job.config, sizes.active, options.seq)
+        return cls(options.steps, tokens, int(sizes.total), flops, job.world.device, job.world.size)
+
+    def line(self, step: int, totals: Totals, step_s: float) -> str:
+        return (
+            f"step {step}/{self.steps}  loss {totals.loss:.6f}  tokens/s {self.tokens / step_s:,.0f}  "
+            f"grad norm {totals.grad_norm:.4f}"
+        )
+
+    def fields(self, step_s: float) -> dict[str, float | None]:
+        """For the progress record: rates per device where the name says so; `mfu` is None where the peak is unknown."""
+        flops_per_s = self.flops / self.devices / step_s
+        return {
+            "tokens": self.tokens,
+            "tokens_per_s": round(self.tokens / step_s, 1),
+            "tokens_per_s_device": round(self.tokens / step_s / self.devices, 1),
+            "tflops_device": round(flops_per_s / 1e12, 6),
+            "mfu": utilization(flops_per_s, self.device),
+            "memory_bytes": memory_bytes(self.device),
+        }
+
+
+def flops_per_token(config: ModelConfig, active_parameters: float, seq: int) -> float:
     """6 per parameter and token, and 12·layers·dim·seq for the attention scores (PaLM, appendix B)."""
     return 6 * active_parameters + 12 * config.layers * config.dim * seq
 

@@ -31,6 +31,7 @@ class Options:
     top_k: int | None = flag(None, "experts per token")
     lr: float = flag(3e-3, "learning rate of AdamW")
     clip: float = flag(1.0, "largest global gradient norm; 0 leaves gradients as they are")
+    dropout: float | None = flag(None, "share of the blocks' outputs that is dropped")
     dtype: str = flag("float32", "compute type; parameters are kept in float32", choices=("float32", "bfloat16"))
     load: str = flag("", "directory with weights to start from, as Hugging Face's Llama stores them", metavar="DIR")
     export: str = flag("", "write the trained weights there in the same form", metavar="DIR")
@@ -50,11 +51,15 @@ class Options:
     checkpoint_async: bool = flag(False, "write checkpoints in the background")
     timeout: float = flag(300.0, "seconds until a collective is given up")
     first_timeout: float = flag(1800.0, "the same during the first step, which compiles and connects")
+    gc_every: int = flag(100, "steps between garbage collections, at the same step on all ranks; 0 leaves it to Python")
+    profile: str = flag("", "steps to profile, counted from 1", metavar="FIRST:END")
+    output: str = flag("", "where traces and memory snapshots go; default: beside $DLAUNCH_PROGRESS, else here")
+    compare_replicas: int = flag(0, "steps between comparisons of all copies of the parameters by hash; 0: never")
     count: bool = flag(False, "at the end print the last step's collectives and bytes as counted, beside the table")
     fault: str = flag("", "drill: KIND[:key=value,…]", metavar="KIND[:key=value,…]")
 
     def model(self) -> ModelConfig:
-        return preset(self.preset, layers=self.layers, experts=self.experts, top_k=self.top_k)
+        return preset(self.preset, layers=self.layers, experts=self.experts, top_k=self.top_k, dropout=self.dropout)
 
 
 def parse(kind: type[T], description: str, argv: Sequence[str] | None = None) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +34,12 @@ class Job:
     world: World
     mesh: Mesh
     config: ModelConfig
+
+    @property
+    def output(self) -> Path:
+        """Where traces and snapshots go."""
+        progress = os.environ.get("DLAUNCH_PROGRESS")
+        return Path(self.options.output or (Path(progress).parent if progress else "."))
 
     @property
     def holders(self) -> int:

@@ -1,0 +1,111 @@
+"""The table of states against what happens: bytes that are kept, collectives and bytes that are sent, counted."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.workloads.ranks import new_store, run_ranks
+from tests.workloads.reference import TINY
+from workloads.common.accounting import Account, expected_volumes
+from workloads.common.counting import Kind
+from workloads.common.loop import train
+from workloads.common.strategy import Strategy
+from workloads.cp import CP
+from workloads.ddp import DDP
+from workloads.ep import EP
+from workloads.fsdp import FSDP
+from workloads.hsdp import HSDP
+from workloads.pp import PP
+from workloads.tp import TP
+from workloads.zero import ZeRO
+
+FOUR_STEPS = (*TINY, "--steps", "4", "--count")  # DDP rebuilds its buckets in the second
+
+
+def _accounts(cases: list[tuple[type[Strategy], tuple[str, ...]]], ports: list[int]) -> list[Account]:
+    accounts = []
+    for (kind, flags), port in zip(cases, ports, strict=True):
+        os.environ["MASTER_PORT"] = str(port)  # a store that no earlier run has written to
+        account = train(kind(), [*FOUR_STEPS, *flags]).account
+        assert account is not None
+        accounts.append(account)
+    return accounts
+
+
+def check(*cases: tuple[type[Strategy], tuple[str, ...]], world_size: int) -> list[list[Account]]:
+    """Every rank's counts equal its table, for each case; the accounts by case and rank."""
+    stores = [new_store() for _ in cases]
+    by_rank = run_ranks(_accounts, world_size, list(cases), [store.port for store in stores])
+    by_case = [list(ranks) for ranks in zip(*by_rank, strict=True)]
+    for (kind, flags), ranks in zip(cases, by_case, strict=True):
+        for rank, account in enumerate(ranks):
+            where = f"{kind.__name__} {' '.join(flags)} rank {rank}"
+            assert account.counted == expected_volumes(account.case), where
+            memory = account.case.memory()
+            assert account.kept == {state: memory[state] for state in account.kept}, where
+    return by_case
+
+
+def test_data_parallel_on_two_ranks() -> None:
+    ddp, zero2, zero3, *_ = check(
+        (DDP, ("--mesh", "dp_replicate=2")),
+        (ZeRO, ("--mesh", "dp_shard=2", "--stage", "2")),
+        (ZeRO, ("--mesh", "dp_shard=2", "--stage", "3")),
+        (FSDP, ("--mesh", "dp_shard=2", "--accumulate", "2")),
+        (CP, ("--mesh", "cp=2", "--impl", "ring")),
+        (TP, ("--mesh", "tp=2")),
+        (TP, ("--mesh", "tp=2", "--no-sequence-parallel", "--accumulate", "2")),
+        (PP, ("--mesh", "pp=2", "--schedule", "1F1B", "--accumulate", "4")),
+        world_size=2,
+    )
+    parameters = ddp[0].kept["parameters"]
+    assert _logical(ddp[0]) == _logical(zero2[0]) == 2 * parameters
+    assert 2 * parameters < _logical(zero3[0]) <= 3 * parameters  # the root is gathered once
+
+
+def test_products_on_four_ranks() -> None:
+    check(
+        (HSDP, ("--mesh", "dp_replicate=2,dp_shard=2")),
+        (TP, ("--mesh", "dp_shard=2,tp=2")),
+        (CP, ("--mesh", "dp_shard=2,cp=2", "--impl", "ring")),
+        (PP, ("--mesh", "pp=2,dp_shard=2", "--accumulate", "4")),
+        world_size=4,
+    )
+
+
+def test_zero1_moves_three_times_the_parameters() -> None:
+    ranks = _ranks(ZeRO, "--mesh", "dp_shard=2", "--stage", "1")
+    assert all(account.counted == expected_volumes(account.case) for account in ranks)
+    parameters = ranks[0].kept["parameters"]
+    assert _logical(ranks[0]) == 3 * parameters
+    assert sum(account.kept["optimizer"] for account in ranks) == 2 * parameters  # whole parameters: not quite even
+
+
+def test_expert_parallel_sends_in_sum_what_an_even_load_would() -> None:
+    ranks = _ranks(EP, "--mesh", "dp_shard=2,ep=2")
+    tokens = Kind("all_to_all", 2)
+    for account in ranks:
+        expected = expected_volumes(account.case)
+        assert account.counted[tokens].calls == expected[tokens].calls
+        assert {**account.counted, tokens: None} == {**expected, tokens: None}
+        assert account.kept["optimizer"] == account.case.memory()["optimizer"]
+    sent = sum(account.counted[tokens].bytes for account in ranks)
+    assert sent == sum(expected_volumes(account.case)[tokens].bytes for account in ranks)
+
+
+@pytest.mark.parametrize("implementation", ["allgather", "ulysses"])
+def test_context_parallel_by_other_means(implementation: str) -> None:
+    for account in _ranks(CP, "--mesh", "cp=2", "--impl", implementation):
+        assert f"cp_{implementation}" in account.case.rows
+        assert account.counted == expected_volumes(account.case)
+
+
+def _ranks(kind: type[Strategy], *flags: str) -> list[Account]:
+    store = new_store()
+    return [accounts[0] for accounts in run_ranks(_accounts, 2, [(kind, flags)], [store.port])]
+
+
+def _logical(account: Account) -> float:
+    return sum(volume.bytes * (2 if kind.collective == "all_reduce" else 1) for kind, volume in account.counted.items())
