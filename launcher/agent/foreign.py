@@ -41,20 +41,36 @@ def find_ranks(slurm_job: str | None, proc: str = "/proc") -> dict[str, Any]:
 
 
 def _ranks(proc: str, environments: Mapping[int, Mapping[str, str]], names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The processes whose environment has `names` (rank, local rank, world size) first in their line of descent."""
-    carriers = {pid: env for pid, env in environments.items() if all(env.get(name, "").isdigit() for name in names)}
-    if names == SLURM:
-        step = os.environ.get("SLURM_STEP_ID")  # the one in which we look ourselves
-        carriers = {
-            pid: env
-            for pid, env in carriers.items()
-            if env.get("SLURM_STEP_ID") != step and _INTERPRETER.search(_command(proc, pid)[0])
-        }
-    return [
-        _describe(proc, pid, env, names)
-        for pid, env in carriers.items()
-        if not _inherited(env, carriers.get(_parent(_text(proc, pid, "stat")) or 0), names)
-    ]
+    """For each rank that `names` (rank, local rank, world size) tell: the first Python in its line of descent.
+
+    What stands before it is a container's starter, what follows are its data loader's workers. A rank without any
+    Python is the first process of its line.
+    """
+    lines: dict[tuple[str, ...], list[int]] = {}
+    for pid, environment in environments.items():
+        key = tuple(environment.get(name, "") for name in names)
+        if all(value.isdigit() for value in key) and not _is_our_own(environment, names):
+            lines.setdefault(key, []).append(pid)
+    found = []
+    for pids in lines.values():
+        pythons = [pid for pid in pids if _INTERPRETER.search(_command(proc, pid)[0])]
+        if names == SLURM and not pythons:
+            continue  # srun gives its variables to every program
+        candidates = pythons or pids
+        found += [pid for pid in candidates if not set(_ancestors(proc, pid)) & set(candidates)]
+    return [_describe(proc, pid, environments[pid], names) for pid in found]
+
+
+def _is_our_own(environment: Mapping[str, str], names: tuple[str, ...]) -> bool:
+    """Whether a task of srun belongs to the step in which we look ourselves."""
+    return names == SLURM and environment.get("SLURM_STEP_ID") == os.environ.get("SLURM_STEP_ID")
+
+
+def _ancestors(proc: str, pid: int) -> Iterator[int]:
+    parent = _parent(_text(proc, pid, "stat"))
+    while parent:
+        yield parent
+        parent = _parent(_text(proc, parent, "stat"))
 
 
 def _pids(proc: str) -> Iterator[int]:
@@ -81,11 +97,6 @@ def in_job_cgroup(cgroup: str, slurm_job: str) -> bool:
 def _parent(stat: str) -> int | None:
     fields = stat.rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 else None
-
-
-def _inherited(environment: Mapping[str, str], parent: Mapping[str, str] | None, names: tuple[str, ...]) -> bool:
-    """A data loader's worker has the rank's environment from its parent: the parent is the rank."""
-    return parent is not None and all(parent[name] == environment[name] for name in names)
 
 
 def _command(proc: str, pid: int) -> list[str]:

@@ -32,7 +32,7 @@ from launcher.spec import JobSpec
 if TYPE_CHECKING:
     import submitit
 
-FIRST_LOOK_S = 0.3  # a request that can never start is mostly recognised by the scheduler's first pass
+FIRST_LOOK_S = 1.5  # a request that can never start is mostly recognised by the scheduler's first pass
 
 
 def prepare_slurm(request: RunRequest, name: str, cluster: SlurmCluster, file: str) -> Prepared:
@@ -142,9 +142,7 @@ def submit(prepared: Prepared) -> StoredJob:
     """
     assert prepared.script is not None
     root = Path(prepared.record.nodes[0].directory)
-    paths = _make_directory(root, prepared.record.job)
-    write_record(paths.record, prepared.record)
-    append_event(paths, "created", job=prepared.record.job)
+    paths = _make_directory(root, prepared.record)
     try:
         slurm_id = _send(prepared, prepared.script, root)
     except DlaunchError as error:
@@ -158,16 +156,19 @@ def submit(prepared: Prepared) -> StoredJob:
     return job
 
 
-def _make_directory(root: Path, job: str) -> JobPaths:
-    """The job's directory on the shared file system, and a link to it among the jobs on record."""
+def _make_directory(root: Path, record: JobRecord) -> JobPaths:
+    """The job's directory on the shared file system, with its record, and a link to it among the jobs on record."""
+    paths = JobPaths(jobs_root() / record.job)
     try:
         root.mkdir(mode=0o700, parents=True)
-        paths = JobPaths(jobs_root() / job)
+        write_record(root / paths.record.name, record)
+        append_event(JobPaths(root), "created", job=record.job)
         if paths.root != root:
             paths.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             paths.root.symlink_to(root)
     except OSError as error:
-        raise CannotActError(f"cannot make {root}: {error.strerror}", help="set `directory` of the cluster") from error
+        message = f"cannot write in {root.parent}: {error.strerror}"
+        raise CannotActError(message, help=f"df -h {root.parent}; or set `directory` of the cluster") from error
     return paths
 
 

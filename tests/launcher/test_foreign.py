@@ -17,9 +17,7 @@ TORCH = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": "n1",
 STAT = "{pid} (a) b) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1500 0 0"
 
 
-def lay(
-    proc: Path, pid: int, environment: Mapping[str, str], command: str = "python train.py", parent: int = 1
-) -> None:
+def lay(proc: Path, pid: int, environment: Mapping[str, str], command: str = "python a.py", parent: int = 1) -> None:
     folder = proc / str(pid)
     folder.mkdir(parents=True)
     (folder / "environ").write_text("".join(f"{name}={value}\0" for name, value in environment.items()))
@@ -42,6 +40,13 @@ def test_workers_of_a_data_loader_are_no_ranks(tmp_path: Path) -> None:
     for pid, parent in ((50, 1), (51, 50), (52, 50)):
         lay(tmp_path, pid, {**TORCH, "SLURM_JOB_ID": "9"}, parent=parent)
     assert [rank["pid"] for rank in find_ranks("9", str(tmp_path))["ranks"]] == [50]
+
+
+def test_the_starter_of_a_container_is_no_rank(tmp_path: Path) -> None:
+    lay(tmp_path, 50, {**TORCH, "SLURM_JOB_ID": "9"}, "starter --fork")
+    lay(tmp_path, 51, {**TORCH, "SLURM_JOB_ID": "9"}, "sh run.sh", parent=50)
+    lay(tmp_path, 52, {**TORCH, "SLURM_JOB_ID": "9"}, parent=51)
+    assert [rank["pid"] for rank in find_ranks("9", str(tmp_path))["ranks"]] == [52]
 
 
 def test_other_jobs_and_other_programs_are_left_out(tmp_path: Path) -> None:

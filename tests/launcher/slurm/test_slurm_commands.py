@@ -1,0 +1,198 @@
+"""Slurm's own commands, asked for real: polling, the side channel, what is refused, whose ranks are where."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.slurm import SlurmHost
+from launcher.jobs.slurm_foreign import find_foreign
+from launcher.slurm import client
+from launcher.slurm.client import Poller, SlurmCallError
+from tests.lab.namespaces import wait_until
+from tests.lab.slurm import SlurmLab
+from tests.lab.slurm_config import ClusterShape
+from tests.launcher.slurm.conftest import Bench
+
+pytestmark = pytest.mark.lab
+
+
+def submit(lab: SlurmLab, *options: str, wrap: str = "sleep 60") -> str:
+    argv = ["sbatch", "--parsable", "--output=/dev/null", *options, f"--wrap={wrap}"]
+    return lab.run_on_login(argv).stdout.strip()
+
+
+def test_the_queue_tells_state_reason_and_nodes(bench: Bench, login: SlurmLab) -> None:
+    running = submit(login, "--nodes=4", "--exclusive", "--job-name=a b")
+    login.wait_for_job(running, "RUNNING")
+    waiting = submit(login, "--nodes=2", "--time=10")
+    wait_until(lambda: login.job_state(waiting).endswith(("Resources", "Priority")), "a reason")
+    jobs = {job.id: job for job in client.queue(getpass.getuser())}
+    assert (jobs[running].state.name, jobs[running].nodes, jobs[running].name) == ("RUNNING", "n[1-4]", "a b")
+    assert (jobs[waiting].state.name, jobs[waiting].time_limit_s) == ("PENDING", 600)
+    assert jobs[waiting].reason in ("Resources", "Priority")
+    assert client.show_job(running).working_directory == str(login.work)
+
+
+def test_without_accounting_nothing_is_known_and_that_is_no_error(login: SlurmLab) -> None:
+    assert client.accounting(["1"]) == []
+
+
+def test_an_unknown_job_is_named_as_such(login: SlurmLab) -> None:
+    with pytest.raises(SlurmCallError) as raised:
+        client.show_job("987654")
+    assert raised.value.refusal.kind == "unknown_job"
+
+
+def test_a_controller_that_is_down_is_told_and_comes_back(bench: Bench, login: SlurmLab) -> None:
+    job = submit(login, "--nodes=1")
+    poller = Poller()
+    assert job in poller.look().jobs
+    login.stop_controller()
+    wait_until(lambda: bool(poller.look().trouble), "the trouble", 60)
+    assert job in poller.look().jobs, "what was seen last is still there"
+    login.start_controller()
+    wait_until(lambda: not poller.look().trouble, "the end of the trouble", 60)
+    assert poller.look().jobs[job].state.name in ("PENDING", "RUNNING")
+
+
+def test_polls_become_rare_while_nothing_changes(login: SlurmLab) -> None:
+    poller = Poller()
+    first = poller.look()
+    assert poller.look() is first
+    wait_until(lambda: poller.look() is not first, "the next poll")
+
+
+def test_commands_run_beside_a_job_that_holds_everything(bench: Bench, login: SlurmLab) -> None:
+    job = submit(login, "--nodes=4", "--gpus-per-node=8", "--exclusive", wrap="srun sleep 60")
+    login.wait_for_job(job, "RUNNING")
+    hosts = [SlurmHost(f"n{index}", job) for index in range(1, 5)]
+    answers = on_all(hosts, lambda host: host.run(["sh", "-c", "hostname; cat; exit 3"], input=b"said\n"))
+    assert {
+        name: (answer.status, answer.text) for name, answer in answers.items() if not isinstance(answer, HostError)
+    } == {f"n{index}": (3, f"n{index}\nsaid\n") for index in range(1, 5)}
+    assert b"".join(hosts[1].stream(["echo", "one"])) == b"one\n"
+
+
+def test_the_living_nodes_answer_when_one_is_gone(bench: Bench, login: SlurmLab) -> None:
+    job = submit(login, "--nodes=2", "--no-kill", "--nodelist=n2,n4")
+    login.wait_for_job(job, "RUNNING")
+    login.network.cut("n4")
+    try:
+        answers = on_all([SlurmHost(name, job) for name in ("n2", "n4")], lambda host: host.run(["hostname"]))
+    finally:
+        login.network.heal("n4")
+    assert not isinstance(answers["n2"], HostError)
+    assert isinstance(answers["n4"], HostError)
+
+
+RANKS = """\
+export RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n1 MASTER_PORT=29500
+exec unshare --pid --fork --mount-proc python3 -u wait.py
+"""
+
+
+def test_ranks_of_a_job_of_others_are_found_also_in_containers(bench: Bench, login: SlurmLab) -> None:
+    (bench.folder / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(60)\n")
+    (bench.folder / "ranks.sh").write_text(RANKS)
+    job = submit(login, "--nodes=2", f"--chdir={bench.folder}", wrap="srun --output=up-%t sh ranks.sh")
+    wait_until(lambda: all(_holds(bench.folder / f"up-{task}", "up") for task in (0, 1)), "both ranks")
+    found = find_foreign(f"slurm:{job}")
+    assert [(rank.rank, rank.world_size, rank.script) for rank in found.ranks] == [(0, 2, "wait.py"), (1, 2, "wait.py")]
+    assert [rank.process.host for rank in found.ranks] == client.hostnames(found.status.nodes)
+    assert {rank.endpoint for rank in found.ranks} == {"n1:29500"}
+    assert all(abs(rank.process.start_time - time.time()) < 60 for rank in found.ranks)
+    assert not found.missing
+
+
+def test_ranks_of_another_user_are_unknown_without_sudo(
+    bench: Bench, login: SlurmLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(login, "--nodes=1")
+    login.wait_for_job(job, "RUNNING")
+    monkeypatch.setattr(getpass, "getuser", lambda: "somebody")
+    found = find_foreign(job)
+    assert found.ranks == ()
+    assert "--sudo" in found.missing[0]
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.exists() and text in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("keys", "status", "words"),
+    [
+        ({"partition": "nosuch"}, 2, "nvalid partition"),
+        ({"sbatch": {"partitoin": "x"}}, 2, "did you mean 'partition'"),
+        ({"cpus_per_task": 64}, 2, "than its partition allows"),
+        ({"partition": "short", "time": "1:00:00", "nodes": 1}, 2, "than its partition allows"),
+        ({"mem": "1T"}, 2, "not available"),
+        ({"gres": "nosuch:1"}, 2, "generic resource"),
+    ],
+)
+def test_what_cannot_start_is_said_at_once_with_slurms_reason(
+    bench: Bench, keys: dict[str, object], status: int, words: str
+) -> None:
+    bench.inventory(**keys)
+    done = bench.dlaunch("run", "--json", "counter.py", "--", "3")
+    assert (done.returncode, json.loads(done.stdout.splitlines()[-1])["schema"]) == (status, 1)
+    assert words in done.stderr
+    assert not bench.lab.run_on_login(["squeue", "--noheader"]).stdout
+
+
+def test_a_folder_without_room_is_said_before_anything_is_sent(bench: Bench) -> None:
+    full = bench.folder / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,nr_inodes=4", "full", full], check=True)
+    try:
+        bench.inventory(directory=str(full))
+        done = bench.dlaunch("run", "counter.py", "--", "3")
+    finally:
+        subprocess.run(["umount", full], check=True)
+    assert done.returncode == 3
+    assert "No space left" in done.stderr
+    assert not bench.lab.run_on_login(["squeue", "--noheader"]).stdout
+
+
+def test_render_prints_the_script_that_is_sent(bench: Bench) -> None:
+    bench.inventory(account="a1", constraint="big", setup=["module load x"], sbatch={"mail-type": "END"})
+    shown = json.loads(bench.dlaunch("render", "--json", "counter.py", "--", "3").stdout)
+    for line in ("--account=a1", "--constraint=big", "--mail-type=END", "--nodes=2", "--signal=B:USR2@90"):
+        assert f"#SBATCH {line}\n" in shown["sbatch"]
+    assert "submitit.core._submit" in shown["sbatch"]
+    assert [node["host"] for node in shown["nodes"]] == ["NODE0", "NODE1"]
+    assert "module load x" in shown["nodes"][0]["command_line"]
+
+
+def test_jobs_by_plain_sbatch_are_listed(bench: Bench, login: SlurmLab) -> None:
+    job = submit(login, "--nodes=2", "--job-name=plain")
+    login.wait_for_job(job, "RUNNING")
+    rows = json.loads(bench.dlaunch("ps", "--json").stdout)["jobs"]
+    (row,) = [row for row in rows if row["job"] == f"slurm:{job}"]
+    assert (row["name"], row["cluster"], row["state"], row["nodes"], row["ranks"]) == (
+        "plain",
+        "hpc",
+        "running",
+        2,
+        None,
+    )
+
+
+def test_accounting_knows_jobs_that_the_queue_has_forgotten(monkeypatch: pytest.MonkeyPatch, lab: SlurmLab) -> None:
+    with SlurmLab(ClusterShape(nodes=1, leaves=(("n1",),))) as second:
+        monkeypatch.setenv("SLURM_CONF", second.env["SLURM_CONF"])
+        job = submit(second, wrap="exit 4")
+        second.wait_for_job(job, "FAILED")
+        from tests.lab import namespaces
+
+        with namespaces.entered(second.network.namespace("login")):
+            wait_until(lambda: [one for one in client.accounting([job]) if one.state.ended], "the accounting", 30)
+            (known,) = client.accounting([job])
+    assert (known.state.name, known.nodes, known.exit_code and known.exit_code.status) == ("FAILED", "n1", 4)
