@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import product
 from typing import Any
 
 from launcher.errors import InputError
@@ -73,13 +72,10 @@ class MeshSpec:
 
     def groups(self, axis: str) -> list[list[int]]:
         """The rank lists that communicate along `axis`: one for each position in the other axes, in rank order."""
-        others = [other for other in self.axes if other != axis]
         stride = math.prod(self.shape[self.axes.index(axis) + 1 :])
-        starts = sorted(
-            sum(i * math.prod(self.shape[self.axes.index(a) + 1 :]) for a, i in zip(others, indexes, strict=True))
-            for indexes in product(*(range(self.degrees[other]) for other in others))
-        )
-        return [[start + i * stride for i in range(self.degrees[axis])] for start in starts]
+        span = stride * self.degrees[axis]
+        starts = (start for block in range(0, self.world_size, span) for start in range(block, block + stride))
+        return [list(range(start, start + span, stride)) for start in starts]
 
     def ranks(self) -> Iterator[tuple[int, dict[str, int]]]:
         for rank in range(self.world_size):
@@ -110,6 +106,7 @@ class JobSpec:
     max_nodes: int | None = None
     max_restarts: int = 0
     debug_collectives: bool = False
+    sync: bool = False
 
     def __post_init__(self) -> None:
         if self.mesh.world_size != self.world_size:

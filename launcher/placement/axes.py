@@ -33,9 +33,14 @@ class Axis:
 
 def axes_of(mesh: MeshSpec, last: str | None = None) -> tuple[Axis, ...]:
     """The axes of degree above one, the most demanding first; `last` names one to put behind all others."""
-    names = [name for name, degree in mesh.degrees.items() if degree > 1]
-    names.sort(key=lambda name: (name == last, rank_of(name), -list(mesh.degrees).index(name)))
+    names = ordered_names(mesh, last)
     return tuple(Axis(name, pattern_of(name, mesh.degrees[name]), groups_of(mesh, name)) for name in names)
+
+
+def ordered_names(mesh: MeshSpec, last: str | None = None) -> list[str]:
+    """Names of the axes of degree above one, the most demanding first."""
+    names = [name for name, degree in mesh.degrees.items() if degree > 1]
+    return sorted(names, key=lambda name: (name == last, rank_of(name), -list(mesh.degrees).index(name)))
 
 
 def pattern_of(name: str, degree: int) -> Pattern:

@@ -117,6 +117,23 @@ def natural(text: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", text) if part)
 
 
+def twins(node: Node) -> list[int]:
+    """For each place of a node the first place that it can be exchanged with without any difference."""
+    first: list[int] = []
+    for b in range(node.slots):
+        alike = (
+            a
+            for a in range(b)
+            if first[a] == a and interchangeable(node.weights, a, b) and node.rails[a] == node.rails[b]
+        )
+        first.append(next(alike, b))
+    return first
+
+
+def interchangeable(weights: Sequence[Sequence[float]], a: int, b: int) -> bool:
+    return all(weights[a][c] == weights[b][c] for c in range(len(weights)) if c not in (a, b))
+
+
 Place = tuple[int, int]  # node, position among its usable devices
 
 
@@ -141,11 +158,30 @@ class Cluster:
 
     def unlike(self, taken: Collection[int]) -> list[int]:
         """The nodes that are not taken, one of each set that cannot be told apart."""
-        kinds: dict[object, int] = {}
-        for index, node in enumerate(self.nodes):
+        kinds: dict[int, int] = {}
+        for index, kind in enumerate(self.kinds):
             if index not in taken:
-                kinds.setdefault((node.weights, node.rails, node.share, node.fabric, node.host.switches), index)
+                kinds.setdefault(kind, index)
         return list(kinds.values())
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """For each node a number that it shares with the nodes that cannot be told from it."""
+        numbers: dict[object, int] = {}
+        looks = ((node.weights, node.rails, node.share, node.fabric, node.host.switches) for node in self.nodes)
+        return [numbers.setdefault(look, len(numbers)) for look in looks]
+
+    @cached_property
+    def twins(self) -> list[list[int]]:
+        """For each node and place the first place there that it can be exchanged with without any difference."""
+        of_kind = {kind: twins(node) for kind, node in zip(self.kinds, self.nodes, strict=True)}
+        return [of_kind[kind] for kind in self.kinds]
+
+    def look(self, places: Sequence[Place]) -> tuple[tuple[int, int, int], ...]:
+        """A key that groups of the same bandwidth share: kinds of nodes and places, and which share a node."""
+        order: dict[int, int] = {}
+        kinds, twins = self.kinds, self.twins
+        return tuple([(order.setdefault(node, len(order)), kinds[node], twins[node][at]) for node, at in places])
 
     def step(self, a: Place, b: Place) -> float:
         """GB/s of one pipeline edge."""

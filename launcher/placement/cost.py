@@ -42,38 +42,34 @@ class Objective:
         return (1.0 if self.traffic is None else self.traffic.get(axis, 0.0) / 1e9) / gbps
 
 
-def slowest(cluster: Cluster, axis: Axis, places: Sequence[Place]) -> tuple[float, tuple[int, ...]]:
-    """GB/s and ranks of the slowest group of `axis` when rank r is at places[r]; the first of equals.
+@dataclass(frozen=True)
+class Slowest:
+    """The slowest group of one axis, the first of equals: its GB/s and ranks."""
 
-    Groups that look alike from inside (same kind of host, same positions) are computed once.
-    """
-    worst, ranks = inf, axis.groups[0]
+    gbps: float
+    ranks: tuple[int, ...]
+
+
+def slowest(cluster: Cluster, axis: Axis, places: Sequence[Place]) -> Slowest:
+    """The slowest group of `axis` when rank r is at places[r]; groups that look alike are computed once."""
+    worst = Slowest(inf, axis.groups[0])
     seen: dict[object, float] = {}
     for group in axis.groups:
         at = [places[rank] for rank in group]
-        node = at[0][0]
-        shape = (cluster.nodes[node].weights, *(p for _, p in at)) if all(n == node for n, _ in at) else None
-        if shape is None:
-            value = cluster.bandwidth(at, axis.pattern)
-        elif (cached := seen.get(shape)) is not None:
-            value = cached
-        else:
-            value = seen[shape] = cluster.bandwidth(at, axis.pattern)
-        if value < worst:
-            worst, ranks = value, group
-    return worst, ranks
+        look = cluster.look(at)
+        if (gbps := seen.get(look)) is None:
+            gbps = seen[look] = cluster.bandwidth(at, axis.pattern)
+        if gbps < worst.gbps:
+            worst = Slowest(gbps, group)
+    return worst
 
 
 def evaluate(cluster: Cluster, axes: Sequence[Axis], places: Sequence[Place]) -> dict[str, float]:
     """GB/s of the slowest group by axis, in the axes' order."""
-    return {axis.name: slowest(cluster, axis, places)[0] for axis in axes}
+    return {axis.name: slowest(cluster, axis, places).gbps for axis in axes}
 
 
-def explain(cluster: Cluster, axes: Sequence[Axis], places: Sequence[Place]) -> tuple[AxisCost, ...]:
-    """The cost of each axis with the group and the link that limit it."""
-    costs = []
-    for axis in axes:
-        gbps, ranks = slowest(cluster, axis, places)
-        link = cluster.limit_text([places[rank] for rank in ranks], axis.pattern)
-        costs.append(AxisCost(axis.name, gbps, ranks, link))
-    return tuple(costs)
+def explain(cluster: Cluster, axis: Axis, group: Slowest, places: Sequence[Place]) -> AxisCost:
+    """The cost of an axis with the link that limits its slowest group."""
+    link = cluster.limit_text([places[rank] for rank in group.ranks], axis.pattern)
+    return AxisCost(axis.name, group.gbps, group.ranks, link)

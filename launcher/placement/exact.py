@@ -138,7 +138,6 @@ class Walk:
             if (threshold := thresholds.get(axis.name, 0.0)) > 0:
                 self.add_checks(axis, threshold)
         self.ordered = origin_lines(search)
-        self.twins = [twins(node) for node in search.cluster.nodes]
 
     def add_checks(self, axis: Axis, threshold: float) -> None:
         near = [near_masks(node, threshold) for node in self.search.cluster.nodes]
@@ -173,7 +172,7 @@ class Walk:
             nodes = self.search.cluster.unlike({node for node, _ in self.places})
         found = []
         for node in nodes:
-            first = {self.twins[node][at]: at for at in reversed(members_of(self.free[node]))}
+            first = {self.search.cluster.twins[node][at]: at for at in reversed(members_of(self.free[node]))}
             found += [(node, at) for at in sorted(first.values()) if (node, at) > after]
         return found
 
@@ -204,23 +203,6 @@ class Walk:
 def near_masks(node: Node, threshold: float) -> list[int]:
     size = range(node.slots)
     return [sum(1 << b for b in size if b != a and node.weights[a][b] >= threshold) for a in size]
-
-
-def twins(node: Node) -> list[int]:
-    """For each place of a node the first place that it can be exchanged with without any difference."""
-    first: list[int] = []
-    for b in range(node.slots):
-        alike = (
-            a
-            for a in range(b)
-            if first[a] == a and interchangeable(node.weights, a, b) and node.rails[a] == node.rails[b]
-        )
-        first.append(next(alike, b))
-    return first
-
-
-def interchangeable(weights: Sequence[Sequence[float]], a: int, b: int) -> bool:
-    return all(weights[a][c] == weights[b][c] for c in range(len(weights)) if c not in (a, b))
 
 
 def origin_lines(search: Search) -> dict[int, int]:

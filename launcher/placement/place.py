@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import permutations
 
 from launcher.errors import InputError
-from launcher.placement.axes import Axis, axes_of, in_order, megatron_order
+from launcher.placement.axes import Axis, axes_of, in_order, megatron_order, ordered_names
 from launcher.placement.bound import best_possible
 from launcher.placement.cluster import Cluster, Network, Node, Place, make_node
-from launcher.placement.cost import Objective, evaluate, explain
+from launcher.placement.cost import Objective, Slowest, explain, slowest
 from launcher.placement.exact import EXACT_DEVICES, Search
 from launcher.placement.packed import DeviceChooser, packed_order, refined_order
 from launcher.placement.result import NO_GAIN, AxisReport, PlacedNode, Placement, Report
@@ -55,12 +55,16 @@ def place(
 
 @dataclass(frozen=True)
 class Choice:
-    """One candidate: a mesh, the place of each rank, GB/s by axis, and whether it is proven best for this mesh."""
+    """One candidate: a mesh, the place of each rank, the slowest group by axis, whether it is proven best."""
 
     mesh: MeshSpec
     places: tuple[Place, ...]
-    gbps: Mapping[str, float]
+    slowest: Mapping[str, Slowest]
     exact: bool = False
+
+    @property
+    def gbps(self) -> dict[str, float]:
+        return {axis: group.gbps for axis, group in self.slowest.items()}
 
 
 @dataclass(frozen=True)
@@ -71,24 +75,26 @@ class Placer:
     per_node: int
     objective: Objective
     leftover: str | None
+    _axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
 
     @cached_property
     def devices(self) -> DeviceChooser:
         return DeviceChooser(self.cluster, self.per_node, self.objective)
 
     def axes(self, mesh: MeshSpec) -> tuple[Axis, ...]:
-        return axes_of(mesh, self.leftover)
+        key = str(mesh)
+        if key not in self._axes:
+            self._axes[key] = axes_of(mesh, self.leftover)
+        return self._axes[key]
 
     def key(self, choice: Choice) -> tuple[float, ...]:
         return self.objective.key(choice.gbps)
 
     def choice(self, mesh: MeshSpec, places: Sequence[Place], exact: bool = False) -> Choice:
-        """A candidate with its costs; axes are named in the order of the objective, whatever the mesh's order is."""
-        gbps = evaluate(self.cluster, self.axes(mesh), places)
-        return Choice(mesh, tuple(places), dict(sorted(gbps.items(), key=lambda item: self.rank(mesh, item[0]))), exact)
-
-    def rank(self, mesh: MeshSpec, axis: str) -> int:
-        return [a.name for a in self.axes(megatron_order(mesh))].index(axis)
+        """A candidate with its costs; axes are named in one order, whatever the mesh's order is."""
+        found = {axis.name: slowest(self.cluster, axis, places) for axis in self.axes(mesh)}
+        names = ordered_names(megatron_order(mesh), self.leftover)
+        return Choice(mesh, tuple(places), {name: found[name] for name in names}, exact)
 
     def index_order(self, mesh: MeshSpec) -> Choice:
         """Hosts as given and devices by index: what a launcher that knows no topology does."""
@@ -99,7 +105,7 @@ class Placer:
         """The best candidate over all orders of the axes; index order, which is one of them, wins ties."""
         found = [self.search(mesh) for mesh in meshes]
         best = min(found, key=self.key)
-        return best if self.key(best) < self.key(index) else Choice(index.mesh, index.places, index.gbps, best.exact)
+        return best if self.key(best) < self.key(index) else replace(index, exact=best.exact)
 
     def search(self, mesh: MeshSpec) -> Choice:
         """Exact for few devices, packed for many."""
@@ -126,7 +132,10 @@ class Placer:
         )
 
     def report(self, index: Choice, chosen: Choice, exact: bool, notes: Sequence[str]) -> Report:
-        costs = {cost.axis: cost for cost in explain(self.cluster, self.axes(chosen.mesh), chosen.places)}
+        costs = {
+            axis.name: explain(self.cluster, axis, chosen.slowest[axis.name], chosen.places)
+            for axis in self.axes(chosen.mesh)
+        }
         axes = tuple(
             AxisReport(
                 axis.name, index.gbps[axis.name], cost.gbps, best_possible(self.cluster, axis, self.per_node), cost

@@ -112,6 +112,12 @@ class HostTopology:
         return tuple(link for link in self.links if link.a in names and link.b in names)
 
     @cached_property
+    def nic_links(self) -> tuple[Link, ...]:
+        """Links with at least one end that is no device."""
+        names = {device.name for device in self.devices}
+        return tuple(link for link in self.links if not (link.a in names and link.b in names))
+
+    @cached_property
     def components(self) -> tuple[tuple[int, ...], ...]:
         """Indexes of the devices joined by NVLink or its like, singletons included."""
         index = {device.name: device.index for device in self.devices}
@@ -120,9 +126,11 @@ class HostTopology:
 
     def near_nics(self, device: Device) -> tuple[Nic, ...]:
         """The NICs at the shortest known distance from `device`; empty where a virtual machine hides distances."""
+        if not (self.nic_links or self.nics):
+            return ()
         known = {nic.name: nic for nic in self.nics}
         by_kind: dict[str, list[Nic]] = {}
-        for link in self.links:
+        for link in self.nic_links:
             if not self.opaque_nics and device.name in (link.a, link.b) and link.kind in PREFERENCE:
                 other = link.b if link.a == device.name else link.a
                 if not any(other == peer.name for peer in self.devices):

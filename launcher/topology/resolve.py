@@ -85,7 +85,7 @@ def aligned_columns(block: Block, mark: str) -> tuple[tuple[str | None, ...], li
 
 
 def without_cut_label(block: Block) -> tuple[str | None, ...]:
-    """The header's labels; its last one, if neither a title follows nor a row has it, may be only the front of a label."""
+    """The header's labels; its last one, without a title or a row, may be only the front of a label."""
     last = block.columns[-1]
     if block.titles or any(row.label == last for row in block.rows):
         return block.columns

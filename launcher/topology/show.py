@@ -18,13 +18,12 @@ def document(hosts: Sequence[HostTopology]) -> dict[str, Any]:
 
 
 def host_document(host: HostTopology) -> dict[str, Any]:
-    between = set(host.device_links)
     return {
         "host": host.host,
         "devices": [device_document(host, device) for device in host.devices],
         "nics": [nic_document(nic) for nic in host.nics],
         "links": [link_document(link) for link in host.device_links],
-        "nic_links": [link_document(link) for link in host.links if link not in between],
+        "nic_links": [link_document(link) for link in host.nic_links],
         "p2p": [{"a": a, "b": b, "status": status} for a, b, status in host.p2p],
         "components": [list(component) for component in host.components],
         "numa_cpus": {str(node): cpus for node, cpus in host.numa_cpus.items()},

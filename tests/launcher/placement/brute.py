@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import combinations, permutations, product
+from functools import cache
+from itertools import combinations, pairwise, permutations, product
 from math import inf
 
 from launcher.placement.axes import PRIORITY
@@ -15,7 +15,7 @@ Place = tuple[int, int]
 LEVEL = 0.8
 
 
-@lru_cache(maxsize=None)
+@cache
 def cached_groups(shape: tuple[tuple[str, int], ...]) -> list[tuple[bool, list[list[int]]]]:
     mesh = MeshSpec(dict(shape))
     names = sorted((n for n in mesh.axes if mesh.degrees[n] > 1), key=PRIORITY.index)
@@ -33,7 +33,7 @@ class Oracle:
     def __init__(self, hosts: Sequence[HostTopology], per_node: int) -> None:
         self.hosts = hosts
         self.per_node = per_node
-        self.group = lru_cache(maxsize=None)(self._group)
+        self.group = cache(self._group)
 
     def link(self, host: int, a: int, b: int) -> float:
         devices = self.hosts[host].devices
@@ -53,7 +53,7 @@ class Oracle:
 
     def _group(self, places: tuple[Place, ...], chain: bool) -> float:
         if chain:
-            return min((self._group((a, b), False) for a, b in zip(places, places[1:], strict=False)), default=inf)
+            return min((self._group((a, b), False) for a, b in pairwise(places)), default=inf)
         by_host: dict[int, list[int]] = {}
         for host, at in places:
             by_host.setdefault(host, []).append(at)

@@ -1,4 +1,4 @@
-"""Matrices cut, re-tabbed, coloured, shuffled, wrapped and led by logs: no crash, no wrong link, nothing lost needlessly."""
+"""Matrices cut, re-tabbed, coloured, shuffled, wrapped and led by logs: no crash, no wrong link, no needless loss."""
 
 from __future__ import annotations
 
