@@ -67,6 +67,8 @@ class NodePlan:
     bundle: str
     workdir: str
     cpus: int = 1
+    clock_offset: float = 0.0  # its clock minus ours, in seconds
+    script: str | None = None  # where it lies elsewhere than here
     interface: str | None = None  # for gloo, where the host's own name does not lead to it
     devices: Sequence[str] = ()  # UUIDs in the order of local ranks; empty: CPU
     hide_devices: bool = False  # there are some, but too few for all ranks
@@ -131,7 +133,7 @@ def torchrun_argv(job: str, spec: JobSpec, node: NodePlan, rendezvous: Rendezvou
     }
     flags = [part for name, value in options.items() for part in (name, str(value))]
     shim = f"{node.bundle}/{SHIM}"
-    return (node.python, "-m", "torch.distributed.run", *flags, shim, node.python, "-u", spec.script, *spec.args)
+    return (node.python, "-m", "torch.distributed.run", *flags, shim, node.python, "-u", node.script or spec.script, *spec.args)
 
 
 def endpoint(rendezvous: Rendezvous) -> str:

@@ -73,7 +73,16 @@ def _candidates(view: NodeView) -> list[_Candidate]:
         return [*found, _Candidate(False, last_sign, None, view.host, view.lost)]
     if not found and view.failed and status is not None:
         error = last_line(status.message) or f"torchrun ended with status {status.exit_status}"
-        found = [_Candidate(is_echo(status.message, None), status.time, None, view.host, error, status.message)]
+        found = [
+            _Candidate(
+                is_echo(status.message, status.exit_status),
+                status.time - view.clock_offset,
+                None,
+                view.host,
+                error,
+                status.message,
+            )
+        ]
     return found
 
 

@@ -76,7 +76,7 @@ def observe(life: Life, views: Mapping[int, NodeView], now: float, stop: bool) -
         return life.to("ended", now), Conclude("succeeded", "all ranks ended with status 0")
     if life.phase == "settling":
         if all(view.over for view in views.values()) or now - life.since >= SETTLE_S:
-            return life.to("stopping", now), StopAttempt(_failure_text(views), at_once=True)
+            return life.to("stopping", now), StopAttempt(failure_text(views), at_once=True)
         return life, None
     if any(view.failed for view in views.values()):
         return life.to("settling", now), None
@@ -97,11 +97,9 @@ def stopped(life: Life, views: Mapping[int, NodeView], now: float, survivors: Se
         return again, StartAttempt(again.attempt, "another program took the rendezvous port")
     if life.restarts >= life.max_restarts:
         ended = replace(life.to("ended", now), failure=failure)
-        return ended, Conclude("failed", _failure_text(views) + left, failure)
+        return ended, Conclude("failed", failure_text(views) + left, failure)
     again = _restarted(life, views, failure, now)
-    return again, StartAttempt(
-        again.attempt, f"restart {again.restarts} of {life.max_restarts}: {_failure_text(views)}"
-    )
+    return again, StartAttempt(again.attempt, f"restart {again.restarts} of {life.max_restarts}: {failure_text(views)}")
 
 
 def _restarted(life: Life, views: Mapping[int, NodeView], failure: Failure | None, now: float) -> Life:
@@ -118,7 +116,8 @@ def _restarted(life: Life, views: Mapping[int, NodeView], failure: Failure | Non
     )
 
 
-def _failure_text(views: Mapping[int, NodeView]) -> str:
+def failure_text(views: Mapping[int, NodeView]) -> str:
+    """The first failure in one line."""
     failure = first_failure(views)
     if failure is None:
         return "failed"

@@ -5,31 +5,25 @@ Nothing is started here, and nothing is left behind but our node side in a cache
 
 from __future__ import annotations
 
-import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.agent.check import describe_host
-from launcher.common.paths import JobPaths, jobs_root
-from launcher.errors import CannotActError, InputError
-from launcher.hosts.bundle import local_bundle, put_bundle
-from launcher.hosts.node_side import call
-from launcher.hosts.protocol import Host, HostError, on_all
-from launcher.inventory import Cluster, LocalCluster, SshCluster, load_inventory
-from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine, free_devices
+from launcher.common.paths import JobPaths
+from launcher.errors import InputError
+from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster, load_inventory
+from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine
 from launcher.jobs.endpoint import agree_on_endpoint, local_meeting
-from launcher.jobs.reach import addresses, connect
 from launcher.jobs.record import JobRecord, RankRecord
 from launcher.jobs.request import RunRequest, build_spec, candidate_hosts, environments
+from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import new_job_id
 from launcher.render import NodeLaunch, NodePlan, Rendezvous, Settings, render_node
 from launcher.secrets import masked
+from launcher.slurm.script import Script
 from launcher.spec import JobSpec
-from launcher.topology import HostTopology, probe, probe_all
 
 REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
 
@@ -43,6 +37,7 @@ class Prepared:
     settings: Settings  # with secrets, unlike the record's
     rendezvous: Rendezvous
     notes: Sequence[str] = ()
+    script: Script | None = None  # the batch script, on Slurm
 
     def launches(self) -> list[NodeLaunch]:
         """What each node starts, in order of node ranks."""
@@ -50,27 +45,6 @@ class Prepared:
             render_node(self.record.job, self.spec, node, self.rendezvous, self.settings, self.record.attempt)
             for node in self.record.nodes
         ]
-
-
-@dataclass
-class Site:
-    """Hosts of one cluster, connected, with what they say of themselves and their hardware."""
-
-    hosts: dict[str, Host]
-    facts: dict[str, dict[str, Any]]
-    bundles: dict[str, str]
-    topologies: dict[str, HostTopology]
-    python: str
-    known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @property
-    def devices_per_host(self) -> int | None:
-        """The free devices that every host has; None without any."""
-        return min(free_devices(topology) for topology in self.topologies.values()) or None
-
-    def close(self) -> None:
-        for host in self.hosts.values():
-            host.close()
 
 
 @dataclass(frozen=True)
@@ -88,12 +62,16 @@ def prepare(request: RunRequest) -> Prepared:
     """Raises InputError (nothing can start as asked for) and CannotActError (a host cannot be reached or used)."""
     inventory, file = load_inventory(request.inventory)
     name, cluster = inventory.cluster(request.cluster)
+    if isinstance(cluster, SlurmCluster):
+        from launcher.jobs.slurm_submit import prepare_slurm
+
+        return prepare_slurm(request, name, cluster, file)
     candidates = candidate_hosts(cluster, request.exclude)
     shape = build_spec(request, cluster, candidates, None)
     check_restarts(shape, cluster)
     wanted = environments(request, cluster)
     job = new_job_id(shape.name)
-    site = open_site(cluster, candidates[: shape.nodes], shape.script)
+    site = open_site(cluster, candidates[: shape.nodes], shape.script, shape.sync)
     try:
         spec = build_spec(request, cluster, candidates, site.devices_per_host)
         layout = lay_out(cluster, spec, site, job)
@@ -157,47 +135,6 @@ def check_restarts(spec: JobSpec, cluster: Cluster) -> None:
         )
 
 
-def open_site(cluster: Cluster, names: Sequence[str], script: str) -> Site:
-    """Connect, bring the node side, ask each host for its facts. Raises CannotActError naming the hosts that fail."""
-    if isinstance(cluster, LocalCluster):
-        return local_site(cluster, names, script)
-    assert isinstance(cluster, SshCluster)
-    known = addresses(cluster)
-    python = cluster.python or "python3"
-    hosts = connect(names, known)
-    every = list(hosts.values())
-    bundles = _answers(on_all(every, lambda host: put_bundle(host, python)))
-    arguments: dict[str, Any] = {"directory": cluster.directory or REMOTE_DIRECTORY, "paths": [script]}
-    facts = _answers(on_all(every, lambda host: call(host, python, bundles[host.name], "describe", **arguments)))
-    for name, fact in facts.items():
-        if fact["missing"]:
-            raise CannotActError(f"{name} has no file {script}", help="--sync sends the code, or share a file system")
-    return Site(hosts, facts, bundles, _answers(probe_all(every)), python, known)
-
-
-def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site:
-    """This machine under several names; it is looked at once, and only where a vendor's tool is installed."""
-    facts = describe_host(str(jobs_root()), [script])
-    hosts = connect(names, {})
-    tools = any(shutil.which(tool) for tool in ("nvidia-smi", "rocm-smi"))
-    topology = probe(hosts[names[0]]) if tools else HostTopology(names[0])
-    return Site(
-        hosts,
-        dict.fromkeys(names, facts),
-        dict.fromkeys(names, local_bundle()),
-        dict.fromkeys(names, topology),
-        cluster.python or sys.executable,
-    )
-
-
-def _answers(results: Mapping[str, Any]) -> dict[str, Any]:
-    """All answers, or one error that names every host that failed."""
-    failed = [result for result in results.values() if isinstance(result, HostError)]
-    if failed:
-        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
-    return dict(results)
-
-
 def plan_node(cluster: Cluster, site: Site, host: str, node_rank: int, job: str) -> NodePlan:
     facts = site.facts[host]
     nodes_here = len(site.hosts) if isinstance(cluster, LocalCluster) else 1
@@ -207,7 +144,9 @@ def plan_node(cluster: Cluster, site: Site, host: str, node_rank: int, job: str)
         directory=str(Path(facts["directory"]) / job),
         python=site.python,
         bundle=site.bundles[host],
-        workdir=cluster.workdir or str(Path.cwd()),
+        workdir=site.workdirs.get(host) or cluster.workdir or str(Path.cwd()),
+        script=site.scripts.get(host),
+        clock_offset=facts.get("clock_offset", 0.0),
         cpus=max(1, facts["cpus"] // nodes_here),
     )
 

@@ -122,6 +122,7 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
         max_nodes=maximum if minimum != maximum else None,
         max_restarts=request.max_restarts,
         debug_collectives=request.debug_collectives,
+        sync=request.sync,
     )
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from launcher.common.paths import JobPaths
 from launcher.errors import DlaunchError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
-from launcher.inventory import LocalCluster, SshCluster, load_inventory
+from launcher.inventory import Cluster, LocalCluster, SshCluster, load_inventory
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import (
     Action,
@@ -32,13 +32,15 @@ from launcher.jobs.machine import (
     StopAttempt,
     bad_hosts,
     choose_hosts,
+    failure_text,
     observe,
     stopped,
 )
-from launcher.jobs.prepare import lay_out, open_site, placed_fields
+from launcher.jobs.prepare import lay_out, placed_fields
 from launcher.jobs.reach import connect, connect_job
 from launcher.jobs.record import JobRecord, Process, read_record, write_record
 from launcher.jobs.request import resized
+from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import append_event
 from launcher.jobs.watch import Watch
 from launcher.render import Rendezvous, Settings, render_node
@@ -86,6 +88,9 @@ class Supervisor:
         views = self.watch.look()
         before = self.life.phase
         self.life, action = observe(self.life, views, time.monotonic(), self.paths.stop_request.exists())
+        if self.life.phase != before and self.life.phase == "settling":
+            self._save(reason=failure_text(views))
+            append_event(self.paths, "failing", reason=self.record.reason)
         if self.life.phase != before and self.life.phase == "running":
             self._save(state="running", started=self.record.started or time.time())
             append_event(self.paths, "running", attempt=self.life.attempt)
@@ -132,7 +137,7 @@ class Supervisor:
         if chosen is None:
             self._conclude(Conclude("failed", f"no {minimum} good hosts are left: {', '.join(sorted(bad))} failed"))
             return
-        site = open_site(cluster, chosen, self.spec.script)
+        site = self._open_site(cluster, chosen)
         try:
             layout = lay_out(cluster, resized(self.spec, len(chosen)), site, self.record.job)
         finally:
@@ -164,6 +169,13 @@ class Supervisor:
                 nproc=self.spec.nproc_per_node,
                 stop_grace_s=STOP_GRACE_S,
             )
+        self._spawn(plans)
+
+    def _open_site(self, cluster: Cluster, names: Sequence[str]) -> Site:
+        return open_site(cluster, names, self.spec.script, self.spec.sync)
+
+    def _spawn(self, plans: Mapping[str, AgentPlan]) -> None:
+        """Start the agent of each host. Raises HostError."""
         nodes = {node.host: node for node in self.record.nodes}
 
         def start(host: Host) -> None:

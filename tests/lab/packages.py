@@ -14,7 +14,8 @@ SSH_LAB = (
     "procps",
     "ethtool",
     "util-linux",
-    "libfaketime",
+    "gcc",
+    "libc6-dev",
 )
 SLURM_LAB = ("slurm-wlm", "slurm-client", "slurmdbd", "munge", "mariadb-server", "iproute2", "util-linux", "procps")
 SSH_BENCH = (*SSH_LAB, "clustershell")

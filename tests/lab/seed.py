@@ -9,6 +9,7 @@ from pathlib import Path
 
 SUBNET = "10.77.0"
 LOGIN_ADDRESS = f"{SUBNET}.254"
+SKEWED_CLOCK = "/etc/ssh/lab/skewed_clock.so"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def write_home(home: Path, members: Sequence[Member], keys: Mapping[str, str]) -
 
 def write_root(root: Path, member: Member, members: Sequence[Member], user_key: str) -> None:
     """Write the files that are laid over the root of `member`; its host key lies there already."""
+    if member.options.clock_offset_s:
+        build_skewed_clock(root)
     shell_files = dict.fromkeys(("/root/.bashrc", "/root/.profile"), "")
     texts = {
         "/etc/hosts": hosts_file(members, member),
@@ -108,5 +111,12 @@ def sshd_config(member: Member) -> str:
 
 def clock_environment(offset_s: int) -> str:
     """Assignments that move a program's wall clock by `offset_s` and leave its monotonic clock alone."""
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    return f"LD_PRELOAD={library} FAKETIME={offset_s:+d} FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1"
+    return f"LD_PRELOAD={SKEWED_CLOCK} SKEW_SECONDS={offset_s:d}"
+
+
+def build_skewed_clock(root: Path) -> None:
+    """Compile the library that `clock_environment` names, below `root`."""
+    target = root / SKEWED_CLOCK.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = Path(__file__).with_name("skewed_clock.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", str(target), str(source)], check=True)

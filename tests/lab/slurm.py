@@ -52,6 +52,11 @@ class SlurmLab:
         return self.root / "work"
 
     @property
+    def path(self) -> str:
+        """PATH of commands on the lab's machines: this Python's programs come first."""
+        return f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+
+    @property
     def env(self) -> dict[str, str]:
         return {"SLURM_CONF": str(self.root / "slurm.conf")}
 
@@ -253,9 +258,8 @@ class SlurmLab:
         return done
 
     def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-        return {**kept, "PATH": path, **self.env, **(extra or {})}
+        return {**kept, "PATH": self.path, **self.env, **(extra or {})}
 
     # ---- waiting
 

@@ -1,0 +1,125 @@
+"""The hosts of one cluster before a job starts: connected, with our node side and the code, and what they have."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.agent.check import describe_host
+from launcher.common.paths import jobs_root
+from launcher.errors import CannotActError
+from launcher.hosts.bundle import local_bundle, put_bundle
+from launcher.hosts.node_side import call
+from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.inventory import Cluster, LocalCluster, SshCluster
+from launcher.jobs.devices import WORKLOADS, free_devices
+from launcher.jobs.reach import addresses, connect
+from launcher.topology import HostTopology, probe, probe_all
+
+REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
+
+
+@dataclass
+class Site:
+    """Hosts by name. `scripts` and `workdirs` hold what lies elsewhere on a host than here."""
+
+    hosts: dict[str, Host]
+    facts: dict[str, dict[str, Any]]
+    bundles: dict[str, str]
+    topologies: dict[str, HostTopology]
+    python: str
+    known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    workdirs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def devices_per_host(self) -> int | None:
+        """The free devices that every host has; None without any."""
+        return min(free_devices(topology) for topology in self.topologies.values()) or None
+
+    def close(self) -> None:
+        for host in self.hosts.values():
+            host.close()
+
+
+def open_site(cluster: Cluster, names: Sequence[str], script: str, sync: bool) -> Site:
+    """Connect, bring our node side (with `sync` the code around `script` too), and ask each host for its facts.
+
+    Raises CannotActError naming the hosts that fail.
+    """
+    if isinstance(cluster, LocalCluster):
+        return local_site(cluster, names, script)
+    assert isinstance(cluster, SshCluster)
+    known, python = addresses(cluster), cluster.python or "python3"
+    hosts = connect(names, known)
+    every = list(hosts.values())
+    try:
+        bundles = answers(on_all(every, lambda host: put_bundle(host, python)))
+        scripts, workdirs = bring_code(every, python, Path(script), bundles, sync)
+        facts = answers(
+            on_all(every, lambda host: describe(host, python, bundles, cluster, scripts.get(host.name, script)))
+        )
+        topologies = answers(probe_all(every))
+    except BaseException:
+        for host in every:
+            host.close()
+        raise
+    return Site(hosts, facts, bundles, topologies, python, known, scripts, workdirs)
+
+
+def bring_code(
+    hosts: Sequence[Host], python: str, script: Path, bundles: Mapping[str, str], sync: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Where the script, and with `sync` the folder to run in, lie on each host; our workloads are in our node side."""
+    if sync:
+        from launcher.hosts.sync import Sync, code_root, read_tree
+
+        root = code_root(script.parent)
+        carrier = Sync(read_tree(root))
+        folders = answers(on_all(hosts, lambda host: carrier.to(host, python)))
+        here = Path.cwd()
+        inside = here.relative_to(root) if here.is_relative_to(root) else Path()
+        scripts = {name: str(Path(folder) / script.relative_to(root)) for name, folder in folders.items()}
+        return scripts, {name: str(Path(folder) / inside) for name, folder in folders.items()}
+    if script.parent == WORKLOADS:
+        return {name: f"{bundle}/workloads/{script.name}" for name, bundle in bundles.items()}, {}
+    return {}, {}
+
+
+def describe(host: Host, python: str, bundles: Mapping[str, str], cluster: SshCluster, script: str) -> dict[str, Any]:
+    """What a host says of itself. Raises CannotActError where it lacks the script or the folder to run in."""
+    directory = cluster.directory or REMOTE_DIRECTORY
+    asked = time.time()
+    facts = call(host, python, bundles[host.name], "describe", directory=directory, paths=[script])
+    facts["clock_offset"] = facts["time"] - (asked + time.time()) / 2
+    if facts["missing"]:
+        raise CannotActError(f"{host.name} has no file {script}", help="--sync sends the code, or share a file system")
+    return dict(facts)
+
+
+def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site:
+    """This machine under several names; it is looked at once, and only where a vendor's tool is installed."""
+    facts = describe_host(str(jobs_root()), [script])
+    hosts = connect(names, {})
+    tools = any(shutil.which(tool) for tool in ("nvidia-smi", "rocm-smi"))
+    topology = probe(hosts[names[0]]) if tools else HostTopology(names[0])
+    return Site(
+        hosts,
+        dict.fromkeys(names, facts),
+        dict.fromkeys(names, local_bundle()),
+        dict.fromkeys(names, topology),
+        cluster.python or sys.executable,
+    )
+
+
+def answers(results: Mapping[str, Any]) -> dict[str, Any]:
+    """All answers, or one error that names every host that failed."""
+    failed = [result for result in results.values() if isinstance(result, HostError)]
+    if failed:
+        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
+    return dict(results)
