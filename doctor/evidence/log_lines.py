@@ -21,7 +21,8 @@ _PREFIXES = tuple(
         r"\((?:\S+ )?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\)\s?",  # Ray
         rf"\[?{_TIME}\]?(?: ?\||:)?\s*",  # Kubernetes, docker, logging
         rf"\[pod/(?P<host>{_NAME})/[\w.-]+\]\s?",  # kubectl logs --prefix
-        rf"(?P<host>{_NAME})\s+\|\s",  # docker compose
+        rf"(?P<host>{_NAME})\s+(?:\||>>)\s",  # docker compose, and others
+        r"\|\s+",
         rf"\((?P<host>{_NAME}), rank=(?P<rank>\d+)(?:, pid=(?P<pid>\d+))?[^)]*\)\s?",  # SkyPilot
         (  # pdsh, clush
             rf"(?P<host>{_NAME}(?<!Error)(?<!Exception)(?<!WARN)(?<!INFO)): (?=\S+:\d+:\d+"
@@ -30,7 +31,7 @@ _PREFIXES = tuple(
         r"(?:stdout|stderr) [FP] ",  # CRI
     )
 )
-_NCCL = re.compile(rf"(?P<host>{_NAME}?):(?P<pid>\d+):(?P<tid>\d+)\s+\[(?P<device>-?\d+)\]\s+(?P<rest>.*)", re.DOTALL)
+_NCCL = re.compile(rf"(?P<host>{_NAME}?)?:(?P<pid>\d+):(?P<tid>\d+)\s+\[(?P<device>-?\d+)\]\s+(?P<rest>.*)", re.DOTALL)
 _NCCL_BARE = re.compile(r"\[(?P<device>-?\d+)\]\s+(?P<rest>(?:\S+:\d+ )?(?:R?CCL|NCCL) .*)", re.DOTALL)
 _LEVEL = re.compile(
     r"(?:(?P<where>[\w./-]+:\d+) )?NCCL (?P<level>WARN|INFO|TRACE|ERROR|ABORT|VERSION)\s+(?P<text>.*)", re.DOTALL

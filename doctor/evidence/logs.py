@@ -12,12 +12,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from doctor.evidence.log_lines import LogLine, Origin, parse_line
+from doctor.evidence.log_lines import LogLine, Origin, clean, parse_line
 from doctor.evidence.nccl_log import ProcessFacts
 from doctor.evidence.signatures import any_of, find, signatures, word_filter
 from doctor.evidence.source import LINE_LIMIT, Parser, Source, looks_like_text
 from doctor.evidence.watchdog import WORDS, WatchdogReader
-from launcher.common.kernel_lines import KERNEL_MARKS, KERNEL_WORDS, KernelEvent, parse_kernel
+from launcher.common.kernel_lines import (
+    KERNEL_MARKS,
+    KERNEL_WORDS,
+    KernelEvent,
+    match_kernel,
+    parse_kernel,
+    strip_stamp,
+)
 
 MAX_EVENTS = 20_000
 MAX_PATHS = 64
@@ -128,15 +135,27 @@ class LogReader:
         if self.words.search(message):
             self._event(number, line)
 
+    def _kernel_line(self, number: int, text: str) -> bool:
+        """Keep a line for the kernel's parser; whether it is the kernel's alone."""
+        text = clean(text)
+        if len(self.kernel_lines) < MAX_WATCHDOG:
+            self.kernel_lines.append((number, text))
+        return match_kernel(strip_stamp(text)[0]) is not None
+
     def _learn_path(self, message: bytes) -> None:
         """A path inside nodes is counted for the whole file: such lines come by the million."""
         _, via, path = message.partition(b" via ")
-        if via and message.startswith(b"Chann") and not path.startswith(b"NET") and len(self.paths) < MAX_PATHS:
+        if (
+            via
+            and message.startswith((b"Chann", b"Ring "))
+            and not path.startswith(b"NET")
+            and len(self.paths) < MAX_PATHS
+        ):
             self.paths.setdefault(via + path, 1)
 
     def _line(self, number: int, raw: bytes) -> None:
-        if KERNEL_WORDS.search(raw) and len(self.kernel_lines) < MAX_WATCHDOG:
-            self.kernel_lines.append((number, raw.decode(errors="replace")))
+        if KERNEL_WORDS.search(raw) and self._kernel_line(number, raw.decode(errors="replace")):
+            return
         line = parse_line(raw.decode(errors="replace"), self.default, self.year)
         self.last_time = line.time or self.last_time
         record = self.watchdog.read(line, f"{self.name}:{number}")

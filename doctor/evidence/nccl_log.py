@@ -13,7 +13,6 @@ MAX_SEEN = 4_096  # different messages of one process that are remembered to pas
 # First words of messages that come by the thousand and carry nothing that another line does not.
 _PLENTY = frozenset(
     (
-        b"Ring ",
         b"Trees",
         b"Tree ",
         b"thres",
@@ -29,6 +28,7 @@ _PLENTY = frozenset(
 )
 # First words of lines about calls (NCCL_DEBUG_SUBSYS=COLL).
 _CALLS = frozenset((b"AllRe", b"AllGa", b"AllTo", b"Broad", b"Gathe", b"Recv:", b"Reduc", b"Scatt", b"Send:"))
+_CHANNELS_OR_RINGS = frozenset((b"Chann", b"Ring "))  # connections; up to 2.4 they are said of rings
 _INITS = frozenset((b"comm ", b"ncclC"))
 
 
@@ -132,14 +132,16 @@ class ProcessFacts:
     def passes_over(self, message: bytes) -> bool:
         """Whether this message of INFO level needs no closer look: it is counted here, a repeat, or one of plenty."""
         head = message[:5]
-        if head == b"Chann":
+        if head in _CHANNELS_OR_RINGS:
             channel, via, path = message.partition(b" via ")
             if via and path[:3] == b"NET":
-                key = channel[12:] + via + path
+                key = channel.partition(b": ")[2] + via + path
                 if key in self.raw_paths:
                     self.raw_paths[key] += 1
                 elif len(self.raw_paths) < MAX_EDGES:
                     self.raw_paths[key] = 1
+                return True
+            if head == b"Ring ":
                 return True
         elif head in _PLENTY:
             return True

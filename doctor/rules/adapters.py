@@ -77,6 +77,7 @@ def socket_fallback(evidence: EvidenceSet) -> Iterator[Finding]:
         )
         yield on(sockets, "network Socket", "net.socket_fallback", cause, _SAME_NETWORK, 0.9)
         return
+    yield from _plugins(verbs)
     for process in processes:
         if process.no_ib_device and (why := _wants_ib(process, events)):
             cause = (
@@ -95,6 +96,18 @@ def socket_fallback(evidence: EvidenceSet) -> Iterator[Finding]:
             0.6,
             "warning",
         )
+
+
+def _plugins(verbs: Sequence[NcclProcess]) -> Iterator[Finding]:
+    """Processes that use the built-in network where others use a plugin."""
+    builtin = [one for one in verbs if one.network == "IB"]
+    plugged = [one for one in verbs if one.network and one.network != "IB"]
+    if builtin and plugged:
+        cause = (
+            f"{names(builtin)} uses NCCL's own IB network where {names(plugged)} uses the plugin {plugged[0].network}."
+        )
+        fix = "install the same network plugin on all nodes (LD_LIBRARY_PATH), or NCCL_NET_PLUGIN=none on all"
+        yield on(builtin, "network IB", "net.plugin_failed", cause, fix, 0.7)
 
 
 def _wrong_type(event: LogEvent) -> Finding:
@@ -238,7 +251,9 @@ def _lacking(unable: Sequence[int], able: Sequence[int], edges: Sequence[NcclEdg
 
 
 RULES = (
-    Rule(("net.socket_fallback", "bootstrap.foreign_peer"), ("hang", "straggler"), socket_fallback),
+    Rule(
+        ("net.socket_fallback", "net.plugin_failed", "bootstrap.foreign_peer"), ("hang", "straggler"), socket_fallback
+    ),
     Rule(("net.rail_mismatch", "init.device_invisible"), ("hang", "mesh"), rails),
     Rule(("net.gdr_asymmetric", "net.gdr_disabled"), ("straggler",), gdr),
 )

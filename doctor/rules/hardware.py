@@ -10,14 +10,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import KernelRecord
 from doctor.rules import Rule
 from launcher.common.finding import Evidence, Finding
-from launcher.common.xids import XidKind, meaning
-
-XID_CODES: Mapping[XidKind, str] = {
-    "ecc": "gpu.ecc",
-    "fallen_off": "gpu.fallen_off",
-    "gsp": "gpu.gsp_timeout",
-    "nvlink": "gpu.nvlink_error",
-}
+from launcher.common.xids import CODES, meaning
 
 
 def quotes(records: Sequence[KernelRecord]) -> tuple[Evidence, ...]:
@@ -45,7 +38,7 @@ def xids(evidence: EvidenceSet) -> Iterator[Finding]:
         named = f" ({', '.join(gpus)})" if gpus else ""
         severe = known.fatal or bool(fatal)
         yield Finding(
-            XID_CODES.get(known.kind, "gpu.xid"),
+            known.code,
             "error" if severe else "info",
             f"Xid {number}{subs}{gravity} on {', '.join(devices)}{named}: {known.text}.",
             known.action,
@@ -73,11 +66,11 @@ _KERNEL: Mapping[str, tuple[str, str, float, str, str]] = {
         "drain the node and reset the GPU; look at rocm-smi --showrasinfo",
     ),
     "segfault": (
-        "gpu.xid",
-        "warning",
-        0.45,
-        "Process {name} (pid {pid}) crashed with a segmentation fault in {library}.",
-        "get a core dump or faulthandler stack of that process; the others are its victims",
+        "hang.absent_rank",
+        "error",
+        0.6,
+        "Process {name} (pid {pid}) crashed with a segmentation fault in {library}: its peers wait for it.",
+        "get a core dump or faulthandler stack of that process (python -X faulthandler)",
     ),
     "pcie_link_down": (
         "gpu.fallen_off",
@@ -269,7 +262,7 @@ def pcie(evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule((*sorted(set(XID_CODES.values())), "gpu.xid"), ("hang",), xids),
+    Rule((*sorted(set(CODES.values())), "gpu.xid"), ("hang",), xids),
     Rule(tuple(sorted({row[0] for row in _KERNEL.values()})), ("hang", "straggler"), kernel),
     Rule(("host.oom_killed", "host.pcie_errors", "hang.absent_rank"), ("hang",), memory),
     Rule(("host.pcie_errors",), ("hang", "straggler"), pcie),

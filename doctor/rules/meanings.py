@@ -227,6 +227,12 @@ MEANINGS: Mapping[str, Meaning] = {
         "A GPU of {who} is lost: it has fallen off the bus.",
         "power-cycle the host; check the kernel log (Xid 79), PCIe, power and temperature",
     ),
+    "driver_down": Meaning(
+        "hang.teardown",
+        "{who} was ending (the driver was shutting down) while NCCL was still at work in another thread.",
+        "wait for all collectives and destroy the process group before the process ends",
+        confidence=0.6,
+    ),
     "gpu_busy": Meaning(
         "init.device_invisible",
         "{who} found all its devices busy or unavailable: another process holds them in exclusive mode, or one is"

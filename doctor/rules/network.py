@@ -112,7 +112,7 @@ def _protection(errors: Sequence[LogEvent]) -> Finding:
         f"{who(errors)} got {STATUS[status_of(first)]} (status {status_of(first)}){peer}{_path(first)}: memory that the"
         " adapter was to read or write is not registered as it should be, most often GPU memory (GPUDirect RDMA).",
         "check that nvidia-peermem or DMA-BUF fits driver and kernel; NCCL_NET_GDR_LEVEL=LOC tells whether it is that; "
-        "with IOMMU use iommu=pt",
+        "turn PCIe access control (ACS) off; with an IOMMU use iommu=pt",
         0.85,
         status=status_of(first),
     )

@@ -240,6 +240,8 @@ def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Findi
             detail=_detail(waits, first),
             evidence=waits.quotes,
         )
+    if len(ranks) >= 3 and 0 < len(silent) <= max(1, len(ranks) // 4):
+        return _silent(waits, first, silent, seen, call)
     suspects = (
         f" Silent so far: {name_ranks(silent)}; they are the first suspects." if silent and len(silent) <= 64 else ""
     )
@@ -248,6 +250,21 @@ def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Findi
         f" did.{suspects}",
         [f"the watchdog lines of the other ranks, or {NEXT_TIME}"],
         waits.quotes,
+    )
+
+
+def _silent(waits: Waits, first: WorkTimeout, silent: Sequence[int], seen: str, call: str) -> Finding:
+    """Nearly all ranks spoke: those that did not are where the others wait."""
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{seen} gave up waiting in {call}; {name_ranks(silent)} said nothing and is the first suspect.",
+        "look at the stack of the silent rank (py-spy dump), its last log lines, and whether it lives",
+        0.55,
+        tuple(silent),
+        detail=_detail(waits, first),
+        evidence=waits.quotes,
+        missing=(f"the log of {name_ranks(silent)}, or {NEXT_TIME}",),
     )
 
 

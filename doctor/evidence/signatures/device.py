@@ -68,7 +68,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "fabric_not_ready",
         "abric",
-        r"(?:GPU Fabric|fabric).*(?:state|status).*(?P<error>In Progress|Not Started|not ready|unhealthy)",
+        r"(?:GPU [Ff]abric|fabric)\W{0,3}(?:state|status)\W{0,40}"
+        r"(?P<error>In Progress|Not Started|not ready|unhealthy)",
     ),
     (
         "imex",
@@ -177,6 +178,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?P<size>[\d.]+ \w+))?(?:.*GPU (?P<gpu>\d+))?",
     ),
     ("gpu_oom", "Failed to CUDA", r"Failed to CUDA (?:host )?(?:alloc|malloc|calloc)\w* (?P<size>\d+) bytes"),
+    ("driver_down", "driver shutting down", r"(?P<error>driver shutting down)"),
     ("gpu_busy", "busy or unavailable", r"(?P<error>all CUDA-capable devices are busy or unavailable)"),
     (
         "duplicate_device",

@@ -101,7 +101,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "ofi_failed",
         "NET/OFI",
-        r"NET/OFI (?P<what>(?:Couldn't|Could not|Unable to|Failed to|Call to|No eligible|No provider|Error|Invalid"
+        r"NET/OFI (?P<what>(?:Couldn't|Could not|Unable to|Failed to|Call to|No eligible|No provider"
+        r"|Only \w+ provider|Creating |Disabling |Error|Invalid"
         r"|Initialization|.* failed).*)",
     ),
     ("plugin_failed", "NET plugin", r"[Ff]ailed to initialize any NET plugin"),
