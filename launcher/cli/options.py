@@ -24,8 +24,10 @@ _OPTIONS = (
     click.option("--name", help="Name of the job; default: the script's."),
     click.option("--env", multiple=True, metavar="K=V", help="Variable for every rank; K alone takes the shell's."),
     click.option("--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out, e.g. gpu[03-04]."),
+    click.option("--exclude-bad", is_flag=True, help="Only hosts that the last `dlaunch preflight` found good."),
     click.option("--max-restarts", type=click.IntRange(0), default=0, metavar="N", help="New attempts after failures."),
     click.option("--debug-collectives", is_flag=True, help="Check every collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."),
+    click.option("--sbatch", multiple=True, metavar="K=V", help="sbatch option over the entry's, e.g. time=2:00:00."),
     click.option("--sync", is_flag=True, help="Send the code to hosts that do not share this file system."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
 )

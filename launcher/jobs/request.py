@@ -32,9 +32,11 @@ class RunRequest:
     name: str | None = None
     env: Sequence[str] = ()
     exclude: Sequence[str] = ()
+    exclude_bad: bool = False
     max_restarts: int = 0
     debug_collectives: bool = False
     sync: bool = False
+    sbatch: Sequence[str] = ()
 
 
 def resolve_script(script: str) -> Path:

@@ -25,7 +25,7 @@ from launcher.slurm import client
 from launcher.slurm.bad_nodes import BadNode, read_bad_nodes
 from launcher.slurm.reasons import pending_reason
 from launcher.slurm.refusals import refusal
-from launcher.slurm.script import SUPERVISE, Script, batch_script, check_time
+from launcher.slurm.script import SUPERVISE, Script, batch_script, check_time, with_options
 from launcher.slurm.values import generic_resources
 from launcher.spec import JobSpec
 
@@ -37,6 +37,7 @@ FIRST_LOOK_S = 1.5  # a request that can never start is mostly recognised by the
 
 def prepare_slurm(request: RunRequest, name: str, cluster: SlurmCluster, file: str) -> Prepared:
     """Everything that can be known before the nodes are. Raises InputError."""
+    cluster = with_options(cluster, request.sbatch)
     where = f"{file or 'inventory'}: {name}"
     spec = build_spec(request, cluster, [], devices_per_node(cluster))
     check_time(cluster, where)
@@ -142,7 +143,7 @@ def submit(prepared: Prepared) -> StoredJob:
     """
     assert prepared.script is not None
     root = Path(prepared.record.nodes[0].directory)
-    paths = _make_directory(root, prepared.record)
+    paths = _make_directory(root, prepared.record, prepared.script.cluster)
     try:
         slurm_id = _send(prepared, prepared.script, root)
     except DlaunchError as error:
@@ -156,12 +157,18 @@ def submit(prepared: Prepared) -> StoredJob:
     return job
 
 
-def _make_directory(root: Path, record: JobRecord) -> JobPaths:
+def entry_file(root: Path) -> Path:
+    """The cluster's entry as it was at the submission: the inventory may have changed when the job starts."""
+    return root / "cluster.json"
+
+
+def _make_directory(root: Path, record: JobRecord, cluster: SlurmCluster) -> JobPaths:
     """The job's directory on the shared file system, with its record, and a link to it among the jobs on record."""
     paths = JobPaths(jobs_root() / record.job)
     try:
         root.mkdir(mode=0o700, parents=True)
         write_record(root / paths.record.name, record)
+        entry_file(root).write_text(cluster.model_dump_json())
         append_event(JobPaths(root), "created", job=record.job)
         if paths.root != root:
             paths.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from launcher.errors import CannotActError, DlaunchError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import HostError, on_all
 from launcher.hosts.slurm import start_step
-from launcher.inventory import Cluster, SlurmCluster, load_inventory
+from launcher.inventory import Cluster, SlurmCluster
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import Action, Conclude, StartAttempt, StopAttempt, bad_hosts
 from launcher.jobs.prepare import lay_out, placed_fields
@@ -26,6 +26,7 @@ from launcher.jobs.record import ENDED
 from launcher.jobs.request import resized
 from launcher.jobs.site import Site
 from launcher.jobs.slurm_site import slurm_site
+from launcher.jobs.slurm_submit import entry_file
 from launcher.jobs.store import append_event, read_events
 from launcher.jobs.supervisor import Supervisor
 from launcher.slurm import client
@@ -52,10 +53,7 @@ class SlurmSupervisor(Supervisor):
     def __init__(self, paths: JobPaths, allocation: Allocation) -> None:
         super().__init__(paths, {}, None)
         self.allocation = allocation
-        inventory, _ = load_inventory(Path(self.record.inventory) if self.record.inventory else None)
-        _, cluster = inventory.cluster(self.record.cluster)
-        assert isinstance(cluster, SlurmCluster)
-        self.cluster = cluster
+        self.cluster = SlurmCluster.model_validate_json(entry_file(paths.root).read_text())
         self.warned: Warned | None = None
         self.told = False  # the ranks know of the warning
         self.terminated = False  # Slurm is ending the job
@@ -94,9 +92,8 @@ class SlurmSupervisor(Supervisor):
         return restart_reason(earlier, list(read_events(self.paths)))
 
     def _open_site(self, cluster: Cluster, names: Sequence[str]) -> Site:
-        assert isinstance(cluster, SlurmCluster)
         chosen = replace(self.allocation, nodes=tuple(names))
-        return slurm_site(cluster, chosen, self.spec.script, self.record.job)
+        return slurm_site(self.cluster, chosen, self.spec.script, self.record.job)
 
     def _perform(self, action: Action, views: Mapping[int, NodeView]) -> None:
         """Preemption tells the steps alone: agents that were stopped, and not by us, are how we hear of it."""

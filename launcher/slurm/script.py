@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from launcher.errors import InputError
 from launcher.inventory import SlurmCluster
 from launcher.slurm.values import UNLIMITED, duration
@@ -39,10 +41,14 @@ supervise() {
 
 @dataclass(frozen=True)
 class Script:
-    """`flags`: sbatch options by long name, without dashes; `True` stands for an option without a value."""
+    """`flags`: sbatch options by long name, without dashes; `True` stands for an option without a value.
+
+    `cluster` is the entry that they come from, with what the command line added.
+    """
 
     flags: Flags
     setup: Sequence[str]
+    cluster: SlurmCluster
 
 
 def batch_script(cluster: SlurmCluster, spec: JobSpec, job: str, exclude: Sequence[str] = ()) -> Script:
@@ -64,7 +70,28 @@ def batch_script(cluster: SlurmCluster, spec: JobSpec, job: str, exclude: Sequen
     flags["signal"] = f"B:USR2@{cluster.signal_seconds}"
     flags["requeue" if cluster.requeue else "no-requeue"] = True
     flags.update(_passthrough(cluster.sbatch))
-    return Script(flags, SUPERVISE_FUNCTION.splitlines())
+    return Script(flags, SUPERVISE_FUNCTION.splitlines(), cluster)
+
+
+def with_options(cluster: SlurmCluster, given: Sequence[str]) -> SlurmCluster:
+    """The entry with `K=V` of the command line in the place of its own; `K` alone is an option without a value.
+
+    Raises InputError for a value that the key cannot have.
+    """
+    keys: dict[str, object] = {}
+    flags: Flags = dict(cluster.sbatch)
+    for option in given:
+        name, equals, value = option.lstrip("-").partition("=")
+        key = name.replace("-", "_")
+        if key in _SAME_NAME or key == "exclude":
+            keys[key] = value
+        else:
+            flags[name] = value if equals else True
+    try:
+        return SlurmCluster.model_validate({**cluster.model_dump(), **keys, "sbatch": flags})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(first["msg"], where=f"--sbatch {first['loc'][0]}") from error
 
 
 def _nodes(spec: JobSpec) -> str:

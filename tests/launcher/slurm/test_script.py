@@ -12,7 +12,14 @@ from launcher.errors import InputError
 from launcher.inventory import SlurmCluster
 from launcher.jobs.slurm_site import allocated
 from launcher.jobs.slurm_submit import devices_per_node
-from launcher.slurm.script import SUPERVISE_FUNCTION, batch_script, check_time, container_options, help_options
+from launcher.slurm.script import (
+    SUPERVISE_FUNCTION,
+    batch_script,
+    check_time,
+    container_options,
+    help_options,
+    with_options,
+)
 from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import Device, HostTopology
 
@@ -60,6 +67,15 @@ def test_other_flags_pass_but_not_ours() -> None:
     assert "spread-job" not in flags
     with pytest.raises(InputError, match="--nodes is set by dlaunch"):
         batch_script(cluster(sbatch={"nodes": 3}), SPEC, "j")
+
+
+def test_the_command_line_goes_before_the_entry() -> None:
+    entry = cluster(partition="a", time="1:00:00", sbatch={"mail-type": "END"})
+    changed = with_options(entry, ["partition=b", "--exclusive", "cpus-per-task=4", "mail-type=ALL"])
+    assert (changed.partition, changed.time, changed.cpus_per_task) == ("b", "1:00:00", 4)
+    assert changed.sbatch == {"mail-type": "ALL", "exclusive": True}
+    with pytest.raises(InputError, match="--sbatch segment"):
+        with_options(entry, ["segment=many"])
 
 
 def test_containers_by_pyxis() -> None:
