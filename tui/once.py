@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,27 @@ from tui.screens.job import COLUMNS, coordinate, rank_rows
 from tui.snapshot import STATES, Snapshot
 from tui.view import headline
 
+_FIRST_SAMPLE_S = 5.0
+_LOOK_S = 0.1
 _SHOWN = 40  # ranks in the text
 _WHOLE = frozenset({"step", "total", "rss", "pid", "log_bytes", "device_memory", "device_memory_total"})
 
 
 def look(source: Source, patience: float) -> Snapshot:
-    """The picture of a job now."""
+    """The picture of a job now. Hosts that are reached over SSH get a few seconds to send their first sample."""
+    deadline = time.monotonic() + _FIRST_SAMPLE_S
     try:
-        return AlarmWatch(patience)(source.feed.poll())
+        while (snapshot := source.feed.poll()).job.kind == "ssh" and _waits(snapshot) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        return AlarmWatch(patience)(snapshot)
     finally:
         source.feed.close()
+
+
+def _waits(snapshot: Snapshot) -> bool:
+    """Whether a host has neither sent a sample nor failed."""
+    silent = np.flatnonzero(np.isnan(snapshot.nodes.seen))
+    return any(int(node) not in snapshot.nodes.lost for node in silent)
 
 
 def job_document(snapshot: Snapshot) -> dict[str, Any]:

@@ -49,7 +49,8 @@ class RankTable:
     def apply(self, samples: Sequence[Mapping[str, Any]], now: float | None = None) -> None:
         """Take in node samples, lines of sample.jsonl; those of another attempt or form are passed over.
 
-        `now` is our time where they have just come: a host's clock may be off. All at once, because an array operation a node would cost more than reading the samples.
+        `now` is our time where they have just come: a host's clock may be off. All at once, because an array
+        operation a node would cost more than reading the samples.
         """
         good = [sample for sample in samples if self._is_ours(sample)]
         places = [rank for sample in good for rank in sample["ranks"]["rank"]]
