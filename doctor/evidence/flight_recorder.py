@@ -59,6 +59,8 @@ def normalised(document: Any) -> Mapping[str, Any]:
         document = {**document, "entries": [document["entry"]]}
     entries = document.get("entries")
     if not isinstance(entries, list):
+        if "pg_status" not in document:
+            raise UnreadableError("a flight recorder dump without entries")
         entries = []
     if len(entries) > MAX_ENTRIES:
         raise UnreadableError(f"{len(entries):,} entries are more than a recorder holds")

@@ -95,7 +95,7 @@ def fleet_of(evidence: EvidenceSet) -> Fleet:
     views = {view.rank: view for view in sorted(evidence.of(ProcessView), key=lambda view: view.time)}
     tables = {rank: _with_members(table, views.get(rank)) for rank, table in sorted(newest.items())}
     job = max(evidence.of(JobFacts), key=lambda job: job.attempt, default=None)
-    world = _world(tables, job, evidence.of(Stack) if tables else ())
+    world = _world(tables, job, evidence.of(Stack))
     hosts = {view.rank: view.host for view in views.values()} | dict(job.hosts if job else {})
     coordinates = {rank: format_coordinate(at) for rank, at in job.coordinates.items()} if job else {}
     return Fleet(tables, earlier, _groups(tables, world), world, hosts, coordinates)

@@ -175,29 +175,29 @@ class _Machine:
 
     def closed(self) -> Any:
         """Close the open containers from the inside out, as the missing opcodes would have."""
-        while len(self.stack) > 1:
-            top = self.stack.pop()
-            if top is _MARK:
-                continue
-            start = len(self.stack)
-            while start and self.stack[start - 1] is not _MARK and not isinstance(self.stack[start - 1], list | dict):
-                start -= 1
-            pending = [*self.stack[start:], top]
+        while _MARK in self.stack:
+            start = len(self.stack) - 1 - self.stack[::-1].index(_MARK)
+            pending = self.stack[start + 1 :]
             del self.stack[start:]
-            while self.stack and self.stack[-1] is _MARK:
-                self.stack.pop()
             self.put(pending)
-        if not self.stack or self.stack[0] is _MARK:
+        if not self.stack:
             raise RefusedPickleError("the pickle holds nothing readable")
-        return self.stack[0]
+        root = self.stack[0]
+        if isinstance(root, dict):
+            self.stack, pending = [root], self.stack[1:]
+            self.put(pending)
+        return root
 
     def put(self, pending: list[Any]) -> None:
-        if not self.stack:
-            self.stack.append(pending[0])
-        elif isinstance(self.stack[-1], list):
-            self.stack[-1].extend(pending)
-        elif isinstance(self.stack[-1], dict):
-            self.stack[-1].update({pending[i]: pending[i + 1] for i in range(0, len(pending) - 1, 2)})
+        """Give the run of items after a mark to the container before it. At its end may stand parts of an inner one."""
+        holder = self.stack[-1] if self.stack else None
+        if isinstance(holder, list) and pending:
+            holder.extend(item for item in pending if type(item) is type(pending[0]))
+        elif isinstance(holder, dict):
+            for key, value in zip(pending[::2], pending[1::2], strict=False):
+                if not isinstance(key, str):
+                    break
+                holder[key] = value
 
     def sized(self, code: int) -> Any:
         form, width, text = _SIZED[code]
