@@ -34,6 +34,10 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from launcher.agent.meet import meet
 
         return meet(**arguments)
+    if command == "exercise":
+        from launcher.agent.exercise import exercise
+
+        return exercise(**arguments)
     from launcher.agent import check, stop
 
     if command == "describe":

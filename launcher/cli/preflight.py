@@ -1,0 +1,81 @@
+"""`dlaunch preflight`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from launcher.cli.options import inventory_option, json_option
+from launcher.console import print_json
+
+if TYPE_CHECKING:
+    from launcher.inventory import Cluster
+
+
+@click.command()
+@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@inventory_option
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Only the first N hosts.")
+@click.option("--hosts", multiple=True, metavar="HOSTS", help="Only these hosts, e.g. gpu[01-04].")
+@click.option("--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out.")
+@click.option("--quick", "--no-bench", "quick", is_flag=True, help="Check only: no products, no collectives.")
+@click.option("--accept", is_flag=True, help="What the hosts have now is right: compare with it from now on.")
+@json_option
+def preflight(
+    cluster: str | None,
+    inventory: Path | None,
+    nodes: int | None,
+    hosts: tuple[str, ...],
+    exclude: tuple[str, ...],
+    quick: bool,
+    accept: bool,
+    as_json: bool,
+) -> None:
+    """Check every host, then pairs, then all together; a verdict for each host, and how to put right what is wrong.
+
+    The result is kept for 12 hours: `dlaunch run --exclude-bad` takes only the hosts that were found good. Exit status:
+    0 nothing found, 1 a warning or an error, 3 a host could not be looked at.
+
+    Example: dlaunch preflight --cluster gpus
+    """
+    from launcher.common.text import printable
+    from launcher.inventory import load_inventory
+    from launcher.preflight.result import lines
+    from launcher.preflight.run import Wish
+    from launcher.preflight.run import preflight as check
+
+    loaded, file = load_inventory(inventory)
+    name, chosen = loaded.cluster(cluster)
+    wanted = chosen_hosts(chosen, hosts, exclude)[:nodes]
+    result = check(Wish(name, chosen, file, wanted, quick, accept, lambda text: click.echo(text, err=True)))
+    if as_json:
+        print_json(result.to_json())
+    else:
+        click.echo(printable("\n".join(lines(result))))
+    sys.exit(result.exit_status)
+
+
+def chosen_hosts(cluster: Cluster, only: Sequence[str], exclude: Sequence[str]) -> list[str]:
+    """The cluster's hosts in their order, or those of `only`. Raises InputError for a name that it has not."""
+    from launcher.console import suggestion
+    from launcher.errors import InputError
+    from launcher.hosts.names import expand
+    from launcher.preflight.look import hosts_of
+
+    known = hosts_of(cluster)
+    named = {
+        option: [name for text in texts for name in expand(text)]
+        for option, texts in (("--hosts", only), ("--exclude", exclude))
+    }
+    for option, names in named.items():
+        for name in names:
+            if name not in known:
+                raise InputError(f"no host {name!r}{suggestion(name, known)}", where=option, help="dlaunch nodes")
+    left = [name for name in named["--hosts"] or known if name not in named["--exclude"]]
+    if not left:
+        raise InputError("no host is left", where="--exclude", help="dlaunch nodes")
+    return list(dict.fromkeys(left))

@@ -1,0 +1,92 @@
+"""Run the small real workload: each host for itself and in pairs, then all that passed; name who is slow or failed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.agent.check import PORTS
+from launcher.common.finding import Finding, unknown
+from launcher.errors import CannotActError
+from launcher.jobs.endpoint import usable_addresses
+from launcher.preflight.checks.ports import used_interface
+from launcher.preflight.checks.speed import Answer, bandwidths, judge, judge_all
+from launcher.preflight.look import Sight
+from launcher.preflight.meeting import Meeting
+from launcher.preflight.pairs import rounds
+
+ROUNDS = 5  # opponents of each host: enough to tell a host from a link, few enough for thousands
+PHASE_TIMEOUT_S = 20.0
+START_S = 90.0  # importing torch on a cold file system
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the hosts answered: alone and in pairs, then together (None where there was no such phase)."""
+
+    alone: Mapping[str, Answer] = field(default_factory=dict)
+    phases: Sequence[Sequence[Sequence[str]]] = ()
+    together: Mapping[str, Answer] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Operations a second by host and device, GB/s of each pair, seconds of the all-reduce of all."""
+        return {
+            "products": {host: answer["products"] for host, answer in self.alone.items()},
+            "pairs": [
+                {"hosts": sorted(pair), "gbytes_per_s": round(rate / 1e9, 3)}
+                for pair, rate in bandwidths(self.alone).items()
+            ],
+            "all": {host: answer["phases"][0] for host, answer in self.together.items()},
+        }
+
+
+def measure(sight: Sight, meeting: Meeting) -> Measured:
+    """Hosts without torch or that nobody reaches are left out: they have their findings already."""
+    able = [
+        name
+        for name, facts in sight.facts.items()
+        if "torch" in facts.versions and (len(sight.facts) == 1 or meeting.answers.get(name, {}).get("reached"))
+    ]
+    phases = rounds(able, ROUNDS) if len(able) > 1 else []
+    alone, silent = _run(sight, meeting, able, phases, alone=True)
+    found = list(judge(alone, sight.facts))
+    bad = {host for finding in found if finding.severity == "error" for host in finding.hosts}
+    good = [name for name in alone if name not in bad]
+    together: Mapping[str, Answer] = {}
+    if len(good) > 2:
+        together, lost = _run(sight, meeting, good, [[good]], alone=False)
+        silent = {**silent, **lost}
+        found += judge_all(together)
+    found += [unknown(f"the speed of {host}: {why}", [f"measurements of {host}"]) for host, why in silent.items()]
+    return Measured(alone, phases, together, silent, found)
+
+
+def _run(
+    sight: Sight, meeting: Meeting, names: Sequence[str], phases: Sequence[Sequence[Sequence[str]]], alone: bool
+) -> tuple[dict[str, Answer], dict[str, str]]:
+    """Answers, and why hosts gave none."""
+    limit = START_S + PHASE_TIMEOUT_S * sum(range(1, len(phases) + 2))
+    port = random.choice(PORTS)
+    met = {peer: about["address"] for answer in meeting.answers.values() for peer, about in answer["reached"].items()}
+    addresses = {
+        name: met.get(name) or next(iter(usable_addresses(sight.facts[name].addresses)), "127.0.0.1") for name in names
+    }
+    arguments = {
+        name: {
+            "name": name,
+            "addresses": addresses,
+            "port": port,
+            "patience": PHASE_TIMEOUT_S,
+            "interface": used_interface(sight.facts[name], meeting.answers.get(name, {})) if phases else "lo",
+            "phases": phases,
+            "alone": alone,
+        }
+        for name in names
+    }
+    answers = sight.ask(names, "exercise", arguments, timeout=limit)
+    silent = {name: answer.message for name, answer in answers.items() if isinstance(answer, CannotActError)}
+    return {name: answer for name, answer in answers.items() if name not in silent}, silent
