@@ -61,7 +61,7 @@ class Matrix:
         return cls(
             devices=tuple(sorted(devices, key=lambda device: device.index)),
             nics=tuple(label for label in labels if label not in names),
-            links=tuple(replace(link, a=names.get(link.a, link.a), b=names.get(link.b, link.b)) for link in links),
+            links=ordered_links(links, names),
             p2p=tuple(state for kind, result in resolved if kind == "p2p" for state in result.p2p),
             gaps=(
                 *gaps,
@@ -71,6 +71,20 @@ class Matrix:
             ),
             blank_cpus=any(affinity.blank for label, affinity in affinities.items() if label in names),
         )
+
+
+def ordered_links(links: Iterable[Link], names: Mapping[str, str]) -> tuple[Link, ...]:
+    """Links by the devices' names, each from its earlier end to its later one: devices by number, then NICs."""
+
+    def key(label: str) -> tuple[bool, int, str]:
+        number = re.search(r"\d+$", names.get(label, ""))
+        return label not in names, int(number[0]) if number else 0, label
+
+    found = []
+    for link in links:
+        a, b = sorted((link.a, link.b), key=key)
+        found.append((key(a), key(b), replace(link, a=names.get(a, a), b=names.get(b, b))))
+    return tuple(link for *_, link in sorted(found, key=lambda entry: entry[:2]))
 
 
 def device_names(labels: Sequence[str]) -> dict[str, str]:

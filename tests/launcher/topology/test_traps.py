@@ -1,0 +1,114 @@
+"""One small text for each trap."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.topology import HostTopology, parse_topology
+from launcher.topology.split import split_hosts
+
+
+def kinds(found: HostTopology) -> dict[str, str]:
+    return {f"{link.a}-{link.b}": link.printed for link in found.links}
+
+
+def test_contradicting_ends_are_a_gap_and_no_link() -> None:
+    found = parse_topology("\tGPU0\tGPU1\tGPU2\nGPU0\tX\tNV4\tSYS\nGPU1\tNV2\tX\tSYS\nGPU2\tSYS\tSYS\tX\n")
+    assert kinds(found) == {"GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
+    assert any("GPU0-GPU1: NV4 from one end, NV2 from the other" in gap for gap in found.gaps)
+
+
+def test_a_row_that_lost_a_cell_is_not_read() -> None:
+    text = "\tGPU0\tGPU1\tGPU2\tCPU Affinity\nGPU0\tX\tNV4\tSYS\t0-3\nGPU1\tX\tSYS\t0-3\nGPU2\tSYS\tSYS\tX\t4-7\n"
+    found = parse_topology(text)
+    assert kinds(found) == {"GPU0-GPU1": "NV4", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
+    assert any("row GPU1 is cut or shifted" in gap for gap in found.gaps)
+
+
+def test_a_missing_header_is_inferred_from_the_rows() -> None:
+    found = parse_topology("GPU0\tX\tNV4\tSYS\nGPU1\tNV4\tX\tSYS\nGPU2\tSYS\tSYS\tX\n")
+    assert kinds(found) == {"GPU0-GPU1": "NV4", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
+    assert any("the header is missing" in gap for gap in found.gaps)
+
+
+def test_a_cut_count_is_not_believed() -> None:
+    found = parse_topology("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV1")
+    assert found.links == ()
+    assert any("may be cut" in gap for gap in found.gaps)
+
+
+def test_a_glued_header_is_taken_apart() -> None:
+    text = "    GPU0GPU1mlx5_0mlx5_1\tCPU Affinity\nGPU0\tX\tSOC\tPIX\tSOC\t0-3\nGPU1\tSOC\tX\tSOC\tPIX\t4-7\n"
+    assert kinds(parse_topology(text))["GPU0-mlx5_0"] == "PIX"
+
+
+def test_glued_cells_are_taken_apart_and_ambiguous_ones_left_out() -> None:
+    whole = parse_topology("GPU0 GPU1 GPU2 CPU Affinity\nGPU0 XNV4PHB 0-3\nGPU1 NV4XPHB 0-3\nGPU2 PHBPHBX 0-3\n")
+    assert kinds(whole) == {"GPU0-GPU1": "NV4", "GPU0-GPU2": "PHB", "GPU1-GPU2": "PHB"}
+    assert parse_topology("GPU0 GPU1 CPU Affinity\nGPU0 XNV10-3\n").links == ()
+
+
+def test_renamed_nics_are_nics_and_the_legend_names_the_others() -> None:
+    text = (
+        "\tGPU0\tNIC0\tibp12s0\tCPU Affinity\nGPU0\tX\tPIX\tSYS\t0-3\nNIC0\tPIX\tX\tSYS\nibp12s0\tSYS\tSYS\tX\n"
+        "\nNIC Legend:\n\n  NIC0: rocep8s0\n"
+    )
+    found = parse_topology(text)
+    assert [(nic.name, nic.device) for nic in found.nics] == [("NIC0", "rocep8s0"), ("ibp12s0", "ibp12s0")]
+    assert [nic.label for nic in found.near_nics(found.devices[0])] == ["rocep8s0"]
+
+
+def test_blank_cpu_columns_stay_blank_with_tabs() -> None:
+    text = (
+        "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\tX\tNV4\t\t0\t\tN/A\nGPU1\tNV4\tX\t7\t1\t\tN/A\n"
+    )
+    found = parse_topology(text)
+    assert [device.numa for device in found.devices] == [0, 1]
+    assert [device.cpus for device in found.devices] == [None, None]
+
+
+def test_a_numa_range_is_no_node() -> None:
+    found = parse_topology("\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\t0-63\t0-1\n")
+    assert found.devices[0].numa is None
+    assert any("several are given" in gap for gap in found.gaps)
+
+
+@pytest.mark.parametrize("kind", ["PHB", "SYS"])
+def test_one_path_everywhere_is_unknown_not_equal(kind: str) -> None:
+    names = [f"GPU{i}" for i in range(4)]
+    rows = [" ".join([a, *("X" if a == b else kind for b in names), "0-31", "0"]) for a in names]
+    assert parse_topology("\n".join([" ".join([*names, "CPU Affinity", "NUMA Affinity"]), *rows])).opaque
+
+
+def test_sys_between_numa_nodes_is_what_it_says() -> None:
+    names = [f"GPU{i}" for i in range(4)]
+    rows = [" ".join([a, *("X" if a == b else "SYS" for b in names), f"{i}-{i}", str(i)]) for i, a in enumerate(names)]
+    assert not parse_topology("\n".join([" ".join([*names, "CPU Affinity", "NUMA Affinity"]), *rows])).opaque
+
+
+def test_matrix_and_query_are_joined_by_index_and_disagreements_are_gaps() -> None:
+    text = (
+        "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV4\t0-3\nGPU1\tNV4\tX\t0-3\n\n"
+        "index, uuid, pci.bus_id, name\n0, GPU-a, 00000000:0A:00.0, H100\n2, GPU-c, 00000000:0C:00.0, H100\n"
+    )
+    found = parse_topology(text)
+    assert [(d.index, d.uuid, d.bdf) for d in found.devices] == [
+        (0, "GPU-a", "0000:0a:00.0"),
+        (1, None, None),
+        (2, "GPU-c", "0000:0c:00.0"),
+    ]
+    assert any("the matrix does not" in gap for gap in found.gaps) and any(
+        "the query does not" in g for g in found.gaps
+    )
+
+
+def test_lines_led_by_host_names_are_several_hosts() -> None:
+    text = "".join(f"n{i}: \tGPU0\tGPU1\nn{i}: GPU0\tX\tNV{i}\nn{i}: GPU1\tNV{i}\tX\n" for i in (1, 2))
+    hosts = [parse_topology(part, name) for name, part in split_hosts(text, "file")]
+    assert [(host.host, *kinds(host).values()) for host in hosts] == [("n1", "NV1"), ("n2", "NV2")]
+
+
+def test_two_contradicting_matrices_of_one_host() -> None:
+    one = "\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n"
+    found = parse_topology(one + "\n" + one.replace("NV4", "SYS"))
+    assert found.links == () and any("in another" in gap for gap in found.gaps)
