@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from workloads.common.data import Batch
+from workloads.common.gradients import local
 from workloads.common.loop import run
 from workloads.common.mesh import World
 from workloads.common.model import Transformer, loss_of
@@ -118,7 +119,7 @@ class PP(Strategy):
         last = 0 if SCHEDULES[self.shape.schedule] == V else self.shape.ranks - 1
         with self.peers, self.meter.step():
             self.schedule.step(*inputs, target=batch.targets if self.rank == last else None, losses=losses)
-        return torch.stack(losses).mean().detach() if losses else None
+        return local(torch.stack(losses).mean().detach()) if losses else None  # replicated where it is a DTensor
 
     def finish(self, parts: list[nn.Module], job: Job) -> None:
         self.peers.close()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
-    ["torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "workloads.common.loop"]
+    ["torch", "torch.distributed.checkpoint", "workloads.ddp", "workloads.zero", "workloads.nd"]
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from tests.workloads.ranks import new_store, run_ranks
+from tests.workloads.ranks import run_ranks
 from workloads.common.config import ModelConfig
 from workloads.common.data import Batch, TrainingData, load_tokens
 from workloads.common.loop import train
@@ -111,23 +110,6 @@ def _merged(runs: Sequence[Run]) -> Run:
         merged.gradients = {**other.gradients, **merged.gradients}
         merged.parameters = {**other.parameters, **merged.parameters}
     return merged
-
-
-def distributed_series(kind: type[Strategy], *cases: Sequence[str], **settings: Any) -> list[Run]:
-    """`distributed` for several lists of a mesh and arguments, one after another in the same ranks."""
-    degrees = parse_mesh(cases[0][0])
-    world_size = math.prod(degree for axis, degree in degrees.items() if axis != "ep")
-    stores = [new_store() for _ in cases]
-    series = run_ranks(_recorded_series, world_size, kind, cases, [store.port for store in stores], **settings)
-    return [_merged(runs) for runs in zip(*series, strict=True)]
-
-
-def _recorded_series(kind: type[Strategy], cases: Sequence[Sequence[str]], ports: Sequence[int]) -> list[Run]:
-    runs = []
-    for (mesh, *argv), port in zip(cases, ports, strict=True):
-        os.environ["MASTER_PORT"] = str(port)
-        runs.append(recorded(kind(), (*TINY, "--mesh", mesh, *argv)))
-    return runs
 
 
 def _recorded_kind(kind: type[Strategy], argv: Sequence[str]) -> Run:
