@@ -174,7 +174,8 @@ class Cluster:
     @cached_property
     def twins(self) -> list[list[int]]:
         """For each node and place the first place there that it can be exchanged with without any difference."""
-        of_kind = {kind: twins(node) for kind, node in zip(self.kinds, self.nodes, strict=True)}
+        examples = dict(zip(self.kinds, self.nodes, strict=True))
+        of_kind = {kind: twins(node) for kind, node in examples.items()}
         return [of_kind[kind] for kind in self.kinds]
 
     def look(self, places: Sequence[Place]) -> tuple[tuple[int, int, int], ...]:
