@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import signal
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ from tui.view import View
 FRAME_S = 0.5
 _SHORT = 28  # lines; the plots of the job go below that
 _SEEK_S = 10.0
+_LAST_WORDS_S = 3.0  # after a signal
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,18 @@ class TopApp(App[None]):
     def on_mount(self) -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay as we made it
             with suppress(NotImplementedError, RuntimeError, ValueError):
-                asyncio.get_running_loop().add_signal_handler(number, self.exit)
+                asyncio.get_running_loop().add_signal_handler(number, self._end, number)
         self.push_screen(JobsScreen())
         if self.source is not None:
             self._start(self.source)
         self.set_interval(FRAME_S, self._tick)
+
+    def _end(self, number: signal.Signals) -> None:
+        """Leave in order; where the terminal has gone, Textual's threads would wait for it for ever."""
+        deadline = threading.Timer(_LAST_WORDS_S, os._exit, (128 + number,))
+        deadline.daemon = True
+        deadline.start()
+        self.exit()
 
     def on_unmount(self) -> None:
         self._close_feed()

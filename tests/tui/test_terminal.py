@@ -81,6 +81,7 @@ class Terminal:
 
 @pytest.fixture
 def dlaunch(tmp_path: Path) -> Iterator[Dlaunch]:
+    (tmp_path / "work").mkdir()
     dlaunch = Dlaunch(tmp_path / "jobs-home", tmp_path / "work")
     yield dlaunch
     for row in dlaunch.json("ps")["jobs"]:
@@ -149,6 +150,13 @@ def test_the_terminal_is_restored_when_it_is_ended(
     wait_until(terminal.is_restored, "the terminal as it was")
     terminal.type("echo still $((40 + 2))", "Enter")
     terminal.shows("still 42")
+
+
+def test_it_ends_with_its_terminal(dlaunch: Dlaunch, open_terminal: Callable[..., Terminal]) -> None:
+    terminal = open_terminal()
+    process = terminal.start()
+    terminal.close()
+    process.wait(30)
 
 
 def test_a_stopped_rank_shows_within_three_seconds(dlaunch: Dlaunch, open_terminal: Callable[..., Terminal]) -> None:

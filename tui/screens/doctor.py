@@ -38,7 +38,7 @@ def finding_text(finding: dict[str, Any]) -> Text:
     text.append(f"{finding['code']} ", "bold").append(printable(finding["cause"]) + "\n")
     if finding.get("fix"):
         text.append("do ", "bold green").append(printable(finding["fix"]) + "\n")
-    for line in waits(finding.get("detail") or {}):
+    for line in waits(finding):
         text.append(f"  {line}\n", "#56b4e9")
     for piece in finding.get("evidence") or ():
         text.append(f"  {piece['kind']} {piece['where']}: ", "dim").append(printable(piece["text"]) + "\n")
@@ -47,14 +47,18 @@ def finding_text(finding: dict[str, Any]) -> Text:
     return text
 
 
-def waits(detail: dict[str, Any]) -> list[str]:
-    """The wait-for graph as lines: `ranks 0-5,7 wait in all_reduce #118 of dp_shard for rank 6`."""
+def waits(finding: dict[str, Any]) -> list[str]:
+    """Who waits in which call for whom, as far as a finding tells it, and how that was decided."""
+    detail = finding.get("detail") or {}
     lines = []
-    for point in detail.get("waits") or ():
-        waiting, absent = fold_numbers(point.get("waiting") or ()), fold_numbers(point.get("absent") or ())
-        call = " ".join(str(point[key]) for key in ("op", "group") if point.get(key))
-        lines.append(f"{waiting or '?'} → {call} #{point.get('seq', '?')} → {absent or 'nobody: all are in it'}")
-    return lines
+    if "seq" in detail and "op" in detail:
+        waiting = detail.get("waiting") or detail.get("members", "?")
+        missing = fold_numbers(finding.get("ranks") or ()) if "waiting" in detail else ""
+        call = f"{detail['op']} #{detail['seq']} of {detail.get('group', 'its group')}"
+        lines.append(f"ranks {waiting} ──▶ {call} ──▶ {f'rank {missing}' if missing else 'nobody is missing'}")
+    if "cycle" in detail:
+        lines.append(" ──▶ ".join(str(rank) for rank in [*detail["cycle"], *detail["cycle"][:1]]))
+    return [printable(line) for line in [*lines, *map(str, detail.get("decisions") or ())]]
 
 
 class DoctorScreen(View):
