@@ -53,14 +53,19 @@ def _supervise(job: StoredJob, given: Mapping[str, Any], *arguments: str) -> Non
         time.sleep(POLL_S / 4)
 
 
-def ensure_supervised(job: StoredJob) -> None:
-    """Somebody watches a job that has not ended: its supervisor, on Slurm also we, who ask Slurm now and then."""
+def ensure_supervised(job: StoredJob) -> str:
+    """Somebody watches a job that has not ended: its supervisor, on Slurm also we, who ask Slurm now and then.
+
+    Returns why Slurm could not be asked, else nothing.
+    """
     if job.record.kind == "slurm":
         from launcher.jobs.slurm_control import refresher
 
         refresher().refresh([job])
-    elif job.record.state not in ENDED and not is_supervised(job.paths):
+        return refresher().trouble
+    if job.record.state not in ENDED and not is_supervised(job.paths):
         adopt(job)
+    return ""
 
 
 def wait(job: StoredJob, patience: float | None = None) -> JobRecord:

@@ -69,8 +69,8 @@ class Follower:
         previous = signal.signal(signal.SIGINT, self._on_interrupt)
         try:
             while (record := read_record(self.job.paths.record)).state not in ENDED:
-                ensure_supervised(StoredJob(record, self.job.paths))
-                self._show(record)
+                trouble = ensure_supervised(StoredJob(record, self.job.paths))
+                self._show(record, trouble)
                 if self.interrupted:
                     self._ask(record)
                 time.sleep(POLL_S)
@@ -104,7 +104,7 @@ class Follower:
             click.echo(f"detached: the job goes on. Follow it with: dlaunch logs -f {record.job}", err=True)
             raise click.Abort
 
-    def _show(self, record: JobRecord) -> None:
+    def _show(self, record: JobRecord, trouble: str) -> None:
         if self.quiet:
             return
         self._print_output(record)
@@ -113,6 +113,8 @@ class Follower:
             if record.state != "running"
             else progress_line(read_statuses(record, self.job.paths), len(record.ranks))
         )
+        if trouble:
+            line += f"  ({trouble})"
         if self.live:
             if line != self._shown:
                 sys.stderr.write(f"\r\x1b[2K{line}")
