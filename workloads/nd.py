@@ -7,6 +7,7 @@ outermost axis talks least and may cross the slowest links; tp talks most and be
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +22,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
 from torch.distributed.tensor.parallel import PrepareModuleInput, loss_parallel, parallelize_module
 
 from workloads.common.data import Batch
+from workloads.common.fused import fused_source
 from workloads.common.loop import run
 from workloads.common.mesh import World
 from workloads.common.model import Transformer
@@ -28,6 +30,7 @@ from workloads.common.moe import mixtures
 from workloads.common.options import flag
 from workloads.common.states import rows_for
 from workloads.common.strategy import Job, Strategy
+from workloads.common.weights import Source
 from workloads.cp import CP, CPOptions, positions_of, spread_attention
 from workloads.ep import EPOptions, keep_balance, parallelize_experts
 from workloads.fsdp import shard
@@ -39,7 +42,6 @@ from workloads.tp import TOKENS, TPOptions, cut
 class NDOptions(PPOptions, CPOptions, EPOptions, TPOptions):
     experts: int | None = flag(None, "experts per feed-forward (0: dense)")
     accumulate: int = flag(4, "micro-batches per step, those of the pipeline")
-    fused: bool = flag(False, "one product for q, k, v and one for gate, up")
 
 
 class ND(PP):
@@ -50,13 +52,19 @@ class ND(PP):
         return {"dp_replicate": world.nodes, "dp_shard": world.local_size}
 
     def degrees(self, given: dict[str, int], world: World) -> dict[str, int]:
-        """dp_shard, where it is not given, takes the ranks that are left: 1 if there are none."""
+        """dp_shard, where it is not given, takes the ranks that are left, outside of cp and tp: 1 if there are none."""
         degrees = super().degrees(given, world)
         if "dp_shard" in degrees:
             return degrees
-        others = torch.tensor([degree for axis, degree in degrees.items() if axis != "ep"]).prod().item()
-        filled = {**degrees, "dp_shard": max(1, world.size // int(others))}
-        return {axis: filled[axis] for axis in self.axes if axis in filled}
+        taken = math.prod(degree for axis, degree in degrees.items() if axis != "ep")
+        inner = [axis for axis in degrees if axis in ("cp", "tp", "ep")]
+        outer = {axis: degree for axis, degree in degrees.items() if axis not in inner}
+        return {**outer, "dp_shard": max(1, world.size // taken), **{axis: degrees[axis] for axis in inner}}
+
+    def weights(self, job: Job) -> Source:
+        source = super().weights(job)
+        degree = job.mesh.degree("tp")
+        return fused_source(source, job.config, degree) if degree > 1 and self._of(job).fused else source
 
     def rows(self, job: Job) -> tuple[str, ...]:
         return rows_for(job.mesh.degrees)

@@ -50,13 +50,14 @@ class Layout:
 
     def positions(self, length: int) -> Tensor:
         """`(degree, length / degree)` positions. Raises ValueError if the length does not divide."""
-        chunks = self.places * (2 if self.zigzag else 1)
+        zigzag = self.zigzag and self.places > 1
+        chunks = self.places * (2 if zigzag else 1)
         if length % chunks or length % self.degree:
             raise ValueError(
                 f"a sequence of {length} tokens does not divide by {max(chunks, self.degree)} context chunks"
             )
         order = torch.arange(length).view(chunks, -1)
-        if self.zigzag:
+        if zigzag:
             order = torch.cat((order[: self.places], order[self.places :].flip(0)), dim=1)
         return order.reshape(self.degree, -1)
 
