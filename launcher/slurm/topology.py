@@ -35,8 +35,8 @@ class SlurmTopology:
 
 
 def parse_topology(text: str) -> SlurmTopology:
-    """Read `scontrol show topology` or topology.conf, of topology/tree or topology/block."""
-    lines = [
+    """Read `scontrol show topology`, topology.conf or topology.yaml (its default one), of a tree or of blocks."""
+    lines = _yaml_lines(text) or [
         {key.lower(): value for key, value in pairs(line)}
         for line in text.splitlines()
         if not line.lstrip().startswith("#")
@@ -57,6 +57,21 @@ def parse_topology(text: str) -> SlurmTopology:
             int(size) for line in lines for size in re.findall(r"\d+", line.get("blocksizes", "").replace(",", " "))
         ),
     )
+
+
+def _yaml_lines(text: str) -> list[dict[str, str]]:
+    """The entries of a topology.yaml (25.05 and later) under the keys of topology.conf; none for any other text."""
+    if not re.search(r"^- topology:", text, re.MULTILINE):
+        return []
+    import yaml
+
+    topologies = yaml.safe_load(text)
+    chosen = next((entry for entry in topologies if entry.get("cluster_default")), topologies[0])
+    names = {"switch": "switchname", "children": "switches", "block": "blockname", "nodes": "nodes"}
+    tree, block = chosen.get("tree") or {}, chosen.get("block") or {}
+    entries = [*(tree.get("switches") or ()), *(block.get("blocks") or ())]
+    lines = [{names[key]: str(value) for key, value in entry.items() if key in names} for entry in entries]
+    return [*lines, {"blocksizes": " ".join(map(str, block.get("block_sizes") or ()))}]
 
 
 def _level(name: str, children: Mapping[str, tuple[str, ...]], seen: frozenset[str] = frozenset()) -> int:

@@ -187,6 +187,44 @@ def test_blocks() -> None:
     assert topology.block_sizes == (2, 4)
 
 
+YAML = """---
+- topology: flat
+  flat: true
+- topology: fabric
+  cluster_default: true
+  tree:
+    switches:
+      - switch: root
+        children: s[1-2]
+      - switch: s1
+        nodes: n[1-2]
+      - switch: s2
+        nodes: n3
+- topology: racks
+  block:
+    block_sizes: [2, 4]
+    blocks:
+      - block: b1
+        nodes: n[1-2]
+"""
+
+
+def test_topology_yaml() -> None:
+    tree = parse_topology(YAML)
+    assert tree.leaves == {"s1": ("n1", "n2"), "s2": ("n3",)}
+    assert (tree.switches["root"].level, tree.switches["root"].children) == (1, ("s1", "s2"))
+    other = YAML.replace("cluster_default: true", "").replace(
+        "topology: racks", "topology: racks\n  cluster_default: true"
+    )
+    blocks = parse_topology(other)
+    assert (blocks.blocks, blocks.block_sizes) == ({"b1": ("n1", "n2")}, (2, 4))
+
+
+def test_blocks_that_are_made_of_blocks_hold_no_nodes_of_their_own() -> None:
+    text = "BlockName=b1 Nodes=n1 BlockSize=1\nAggregatedBlock=b[1-2] Nodes=n[1-2] BlockSize=2\n"
+    assert parse_topology(text).blocks == {"b1": ("n1",)}
+
+
 @pytest.mark.parametrize(
     ("line", "cause", "nodes"),
     [
