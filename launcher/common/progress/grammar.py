@@ -33,7 +33,12 @@ _HELD_OUT_LINE = re.compile(
     re.I,
 )
 _HELD_OUT = re.compile(r"valid|eval|test", re.I)
-_NO_STEP_LINE = re.compile(r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*)\b", re.I)
+_NO_STEP_LINE = re.compile(
+    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|"
+    r"warm(?:ing)?[ -]?up|early stop\w*)\b"
+    r"(?!\s*(?:time|cost)?\s*[:=]?\s*[\d.])",
+    re.I,
+)
 _OTHER_BAR = re.compile(
     r"convert|tokeniz|mapp?(?:ing)?\b|filter|pack(?:ing)?\b|fetch|build|index|cach|extract|read|sav(?:e|ing)\b|upload|writ|"
     r"merg|quanti|compil|warm|shard|split|files|download|load|example",
@@ -53,8 +58,10 @@ _PLACES = (
     re.compile(r"[━─╸╺]{5,}\s+(?P<step>\d+)/(?P<total>\d+)"),
     re.compile(r"loss\W+[\d.]+\s+\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"第\s*(?P<step>\d+)\s*(?:步|次|批|个)"),
-    re.compile(r"^\W*epoch\s*\[\s*(?P<epoch>\d+)(?:/\d+)?\s*\]\W+(?:step|iter|batch)\w*\W+(?P<step>\d+)", re.I),
+    re.compile(r"^\W*(?P<step>\d+)\s*/\s*(?P<total>\d+)\]?\W+(?:\w+\s)?loss", re.I),
+    re.compile(r"\bepoch\s*\[\s*(?P<epoch>\d+)(?:/\d+)?\s*\]\W+(?:step|iter|batch)\w*\W+(?P<step>\d+)", re.I),
 )
+_DICT = re.compile(r"[^{}]{0,120}\{\s*[\w/]+:")  # the quotes are gone by then
 _HEADER = re.compile(
     r"\[?\b(?:step|batch|iter|iteration|update)\s?[=: ]\s?(?P<step>\d+)\s*/\s*(?P<total>\d+)"
     r"(?:,\s*epoch=(?P<epoch>[\d.]+))?(?:,\s*\w+=[\d:. a-z,]*)*[\]:=\s*\-|─━]*$",
@@ -135,10 +142,13 @@ def read_line(text: str) -> Reading | None:
 
 def _is_report(text: str, found: list[Pair], progress: Progress) -> bool:
     """Trainers that print a bare dict keep the step in their bar: it must be a training loss with company."""
-    if not text.lstrip(" 0123456789:[]rank").startswith("{") or progress.loss is None:
+    if progress.loss is None or not _DICT.match(text):
         return False
     names = {pair.key for pair in found}
-    return not any("runtime" in name or name.startswith("eval_") for name in names) and len(names) > 1
+    company = (progress.lr, progress.grad_norm, progress.epoch, progress.tokens_per_s)
+    return not any("runtime" in name or name.startswith("eval_") for name in names) and any(
+        value is not None for value in company
+    )
 
 
 def _only_losses_of_both(reading: Reading) -> bool:

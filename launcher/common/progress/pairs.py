@@ -22,6 +22,7 @@ _TOKEN = re.compile(
 _UNIT_WORD = re.compile(
     r"(?:[kKMGT]?i?B|ms|us|s|secs?|seconds|min|[\w.]+/(?:s|secs?|second|it|iter|step|batch|gpu|device)(?:/\w+)?)", re.I
 )
+_SEPARATED = re.compile(r"\s*[:=：]")
 _UNIT_BRACKET = re.compile(r"(.*?)\s?\(([^()]*)\)$")
 _GROUP = re.compile(r"group \d+|last|step|now|cur(?:rent)?", re.I)
 
@@ -61,7 +62,7 @@ def pairs(text: str) -> list[Pair]:
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if word := token["word"]:
-            if after_number and _UNIT_WORD.fullmatch(word):
+            if after_number and _UNIT_WORD.fullmatch(word) and not _SEPARATED.match(text, token.end()):
                 found[-1] = _with_unit(found[-1], word)
             elif joined and word.lower() in ("nan", "inf"):
                 found.append(_pair(words, float(word), None, "", joined, True))

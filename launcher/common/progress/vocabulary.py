@@ -27,6 +27,7 @@ _TIMES = (
 _TOKENS_EACH = (
     "tokens/s/gpu", "tps/gpu", "tokens_per_sec_per_gpu", "tokens_per_second_per_gpu", "tokens_per_gpu_per_second",
     "tokens/s/device", "tokens/sec/device", "tokens/sec/gpu", "tgs", "tokens/gpu/s", "throughput/device/tps",
+    "throughput/device/tokens_per_second",
     "perf/throughput", "tok/s/gpu", "tokens/second/gpu", "tps_per_gpu", "tokens_per_device_per_second",
     "tokens_per_sec_per_device", "tokens_per_second_per_device", "tokens/s/chip", "tokens/gpu/sec",
 )  # fmt: skip
@@ -85,7 +86,8 @@ _MEBI = 2.0**20  # trainers that print memory without a unit print MiB
 _MAIN_LOSS = frozenset({
     "loss", "losses", "train", "training", "lm", "reduced", "total", "ce", "step", "batch", "global", "actor",
     "running", "current", "language", "model", "iter", "iteration", "completed", "with", "done", "finished",
-    "sft", "at", "is", "now", "local", "crossentropy", "损失", "损失值", "训练损失",
+    "sft", "at", "is", "now", "local", "crossentropy", "crossentropyloss", "minibatch", "mini",
+    "损失", "损失值", "训练损失",
 })  # fmt: skip
 _MEAN_LOSS = _MAIN_LOSS | frozenset({"avg", "avr", "average", "mean", "smoothed", "ema"})
 _NOT_TRAINING = re.compile(r"val|eval|test|valid|dev|epoch|best|scale|scaler|heldout|holdout|验证|测试", re.I)

@@ -77,6 +77,15 @@ LINES = [
     (" 45/100 [=====>.......] - ETA: 1s - loss: 0.5", {"step": 45, "total": 100, "loss": 0.5}),
     ("completed step: 12, seconds: 0.5, TFLOP/s/device: 43.5, Tokens/s/device: 1094.5, loss: 2.5",
      {"step_s": 0.5, "tflops": 43.5, "tokens_per_s_per_device": 1094.5}),
+    ("steps: 12 loss: 3.5 iter time (s): 0.5 samples/sec: 16.5", {"step": 12, "step_s": 0.5, "samples_per_s": 16.5}),
+    ("INFO:root:Epoch[0] Batch [12]\tSpeed: 1000.5 samples/sec", {"step": 12, "epoch": 0, "samples_per_s": 1000.5}),
+    ("solver.cpp:228] Iteration 12 (2.0 iter/s, 80.1s/100 iters), loss = 0.25", {"step": 12, "step_s": 0.5}),
+    ("(RayTrainWorker pid=1, ip=10.0.0.1) {'loss': 2.25, 'learning_rate': 1e-05}", {"loss": 2.25, "lr": 1e-5}),
+    ("[12/100] loss=2.25", {"step": 12, "total": 100, "loss": 2.25}),
+    ("[Epoch 1, Batch 12] loss: 2.25", {"step": 12, "epoch": 1, "loss": 2.25}),
+    ("Train: Epoch 3 [12/50] loss 0.25 data loading: 0.03s", {"step": 12, "total": 50, "loss": 0.25}),
+    ("rank=3 epoch=1 step=12/100 loss=2.25 time=0.5", {"step": 12, "total": 100, "loss": 2.25, "step_s": 0.5}),
+    ("Epoch 1/2: 100%|██| 12/12 [00:05<00:00, 2.0batch/s, loss=2.25]", {"step": 12, "step_s": 0.5, "loss": 2.25}),
 ]  # fmt: skip
 
 
@@ -116,6 +125,11 @@ def test_a_line_gives_its_step(line: str, expected: dict[str, Any]) -> None:
         "Learning rate scheduler state: {'last_epoch': 12011, '_step_count': 12012}",
         "validation loss at iteration 100 | lm loss value: 2.312E+00 | lm loss PPL: 1.0E+01 |",
         "INFO:tensorflow:global_step/sec: 80.1",
+        "Early stopping: no improvement at step 12, loss 2.25",
+        "Compiling step 12 of 20 took 3.5 s",
+        "Epoch 12 finished, mean loss 2.25",
+        "Evaluating: 12%|█ | 12/100 [00:05<00:35,  2.48it/s, loss=2.25]",
+        "warning: step time 12 s",
     ],
 )
 def test_what_only_looks_like_progress_is_passed_over(line: str) -> None:
