@@ -50,5 +50,8 @@ EXPECTED: Mapping[str, Expectation] = {
     "threads": Expectation(("hang.concurrent_threads", "hang.desync", "hang.shape_mismatch")),
     "p2p_order": Expectation(("hang.p2p_unmatched", *ABSENT)),
     "checkpoint_endless": Expectation(("hang.none_slow", *ABSENT), arguments=SAVING),
+    "same_data": Expectation(("data.duplicate_shards",), "slow"),
+    "set_epoch": Expectation(("data.order_not_shuffled",), "slow", ranked=False),
+    "tp_seed": Expectation(("rng.group_mismatch",), "slow"),
     "nan": Expectation(("numeric.nonfinite",), "ended", ranked=False),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,15 @@ class ProgressSeries:
     loss: tuple[float, ...]
     grad_norm: tuple[float, ...]
     nonfinite: tuple[tuple[int, str], ...] = ()  # (step, field) where a field was first NaN or infinite
+    samples: tuple[tuple[int, ...], ...] = ()  # by step, the data that the rank took, where it says so
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def own_data_s(self) -> tuple[float, ...]:
+        """Time for data of each step: inside it, and between the end of the one before and its start."""
+        starts = zip(self.time, self.time[1:], self.step_s[1:], strict=False)
+        between = [0.0, *(max(0.0, now - before - step) for before, now, step in starts)]
+        return tuple(data + (gap if gap >= 0 else 0.0) for data, gap in zip(self.data_s, between, strict=True))
 
     @property
     def last(self) -> int:
@@ -41,10 +51,19 @@ def sniff(sample: bytes, name: str) -> float:
 
 def parse(source: Source) -> Iterator[ProgressSeries]:
     """The records of one file; torn lines are passed over."""
-    records = [record for _, line in source.lines() if (record := parse_record(line)) and record.step is not None]
-    if len(records) > MAX_STEPS:
-        source.note(f"only the last {MAX_STEPS:,} steps were read", blinding=False)
-        records = records[-MAX_STEPS:]
+    records: list[Progress] = []
+    samples: list[tuple[int, ...]] = []
+    seeds: list[int] = []
+    for _, line in source.lines():
+        record = parse_record(line)
+        if record is None or record.step is None or len(records) >= MAX_STEPS:
+            continue
+        records.append(record)
+        more = json.loads(line)
+        if isinstance(more.get("samples"), list):
+            samples.append(tuple(one for one in more["samples"] if isinstance(one, int)))
+        if isinstance(more.get("seed"), int):
+            seeds.append(more["seed"])
 
     def column(name: str) -> tuple[float, ...]:
         return tuple(NAN if (value := getattr(record, name)) is None else float(value) for record in records)
@@ -60,6 +79,8 @@ def parse(source: Source) -> Iterator[ProgressSeries]:
             column("loss"),
             column("grad_norm"),
             nonfinite=tuple(_first_nonfinite(records)),
+            samples=tuple(samples),
+            seeds=tuple(seeds),
         )
 
 

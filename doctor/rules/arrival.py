@@ -11,6 +11,7 @@ from doctor.evidence.rank_table import P2P
 from doctor.rules.fleet import Fleet, Group, Member
 
 MIN_CALLS = 8
+CLOCKS_AGREE_S = 0.02
 NS = 1e-9
 
 
@@ -70,11 +71,17 @@ def _late(arrivals: Mapping[int, Sequence[int]]) -> dict[int, list[float]]:
 
 
 def _aligned(late: Mapping[int, Sequence[float]]) -> dict[int, list[float]]:
-    """Take each rank's usual best lateness as the offset of its clock: after a synchronising call all come together.
+    """Bring the hosts' clocks together by the calls at which all came closest: right after a synchronising call.
 
-    A rank that is late at every single call by the same time cannot be told from a wrong clock.
+    Clocks that already agree there are left alone. A rank that is late at every call by the same time cannot be told
+    from a wrong clock.
     """
-    offsets = {rank: sorted(values)[len(values) // 10] for rank, values in late.items()}
+    columns = list(zip(*late.values(), strict=True))
+    nearest = sorted(range(len(columns)), key=lambda index: max(columns[index]) - min(columns[index]))
+    nearest = nearest[: max(1, len(columns) // 10)]
+    offsets = {rank: median([values[index] for index in nearest]) for rank, values in late.items()}
+    if max(offsets.values()) - min(offsets.values()) < CLOCKS_AGREE_S:
+        return {rank: list(values) for rank, values in late.items()}
     return {rank: [value - offsets[rank] for value in values] for rank, values in late.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from doctor.evidence import EvidenceSet
+from doctor.evidence.gloo import SizeClash
 from doctor.evidence.job import JobFacts
 from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule, healthy
@@ -21,7 +22,7 @@ def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
     """The rank that ended first in a job that failed, or that is gone from a job that still runs."""
     fleet, jobs = evidence.once(fleet_of), evidence.of(JobFacts)
     job = max(jobs, key=lambda one: one.attempt, default=None)
-    if job is None or job.state in DELIBERATE:
+    if job is None or job.state in DELIBERATE or evidence.has(SizeClash):  # gloo says more than the end does
         return
     if job.state == "succeeded":
         yield healthy(f"the job ended well on all {plural(job.world_size, 'rank')}")

@@ -27,7 +27,9 @@ def find_by_stacks(evidence: EvidenceSet) -> Iterator[Finding]:
     if not stacks or wait_graph(fleet).points:
         return
     witnesses = evidence.once(witnesses_of)
-    places = {rank: place for rank in witnesses.stacks if (place := witnesses.place(rank))}
+    places = {
+        rank: place for rank in witnesses.stacks if not witnesses.is_dead(rank) and (place := witnesses.place(rank))
+    }
     at_peers = {rank: place for rank, place in places.items() if place.waits_for_peers}
     elsewhere = {rank: place for rank, place in places.items() if not place.waits_for_peers}
     if at_peers and elsewhere:
@@ -101,18 +103,21 @@ def _rendezvous(at_peers: Mapping[int, Place], absent: Sequence[int], fleet: Fle
 def _gone(
     at_peers: Mapping[int, Place], suspects: Sequence[Suspect], fleet: Fleet, witnesses: Witnesses
 ) -> Iterator[Finding]:
-    for suspect in suspects:
+    waits = "waits" if len(at_peers) == 1 else "wait"
+    for sub_cause in sorted({one.sub_cause for one in suspects}):
+        alike = [one for one in suspects if one.sub_cause == sub_cause]
+        ranks = tuple(one.rank for one in alike)
         yield Finding(
             "hang.absent_rank",
             "error",
-            f"{name_ranks(sorted(at_peers)).capitalize()} wait for rank {suspect.rank}, which {suspect.does}.",
-            suspect.fix,
+            f"{name_ranks(sorted(at_peers)).capitalize()} {waits} for {name_ranks(ranks)}, which {alike[0].does}.",
+            alike[0].fix,
             0.85,
-            ranks=(suspect.rank,),
-            hosts=fleet.hosts_of([suspect.rank]),
-            coordinates=fleet.coordinates_of([suspect.rank]),
-            detail={"sub_cause": suspect.sub_cause},
-            evidence=[*suspect.evidence, *_seen(at_peers, witnesses)],
+            ranks=ranks,
+            hosts=fleet.hosts_of(ranks),
+            coordinates=fleet.coordinates_of(ranks),
+            detail={"sub_cause": sub_cause},
+            evidence=[*(piece for one in alike[:SHOWN] for piece in one.evidence), *_seen(at_peers, witnesses)],
         )
 
 

@@ -122,19 +122,19 @@ def _typical(one: Lateness, rank: int) -> Evidence:
 
 def _by_data(series: Mapping[int, ProgressSeries], fleet: Fleet) -> Finding | None:
     """A rank whose own time for data is long: loading is not hidden by waiting for peers."""
-    typical = {rank: value for rank, one in series.items() if (value := _median(one.data_s)) is not None}
+    typical = {rank: value for rank, one in series.items() if (value := _median(one.own_data_s)) is not None}
     if len(typical) < 2:
         return None
     worst = max(typical, key=lambda rank: typical[rank])
     usual = median([value for rank, value in typical.items() if rank != worst])
     step = _median(series[worst].step_s) or 0.0
-    mean = _mean(series[worst].data_s)
-    others = median([_mean(one.data_s) for rank, one in series.items() if rank != worst])
+    mean = _mean(series[worst].own_data_s)
+    others = median([_mean(one.own_data_s) for rank, one in series.items() if rank != worst])
     steady = typical[worst] > DATA_RATIO * usual and typical[worst] - usual > DATA_SHARE * step
     bursts = mean > DATA_RATIO * others and mean - others > DATA_SHARE * _mean(series[worst].step_s)
     if not (steady or bursts) or mean - others < NOTICEABLE_S:
         return None
-    start = onset([value for value in series[worst].data_s if not math.isnan(value)])
+    start = onset([value for value in series[worst].own_data_s if not math.isnan(value)])
     since = f", since step {series[worst].steps[start]}" if start is not None else ""
     return Finding(
         "straggler.dataloader",

@@ -111,6 +111,10 @@ class Witnesses:
         stack = self.stacks.get(rank)
         return place_of(stack) if stack else None
 
+    def is_dead(self, rank: int) -> bool:
+        """Whether the process has ended: a stack in its log is then its last words, not where it waits."""
+        return rank in self.states and self.states[rank].dead
+
     def suspect(self, rank: int) -> Suspect:
         """Why `rank` is late, the surest sign first: the process's state, its stack."""
         state, stack = self.states.get(rank), self.stacks.get(rank)
