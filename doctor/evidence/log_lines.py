@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 
+MESSAGE_LIMIT = 4_096  # characters of a line that patterns look at: some need time that grows with its square
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TIME = r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,:]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
 _NAME = r"[A-Za-z0-9][\w.-]*"
@@ -94,7 +95,7 @@ def seconds(stamp: str) -> float | None:
 
 def parse_line(raw: str, default: Origin | None = None, year: int | None = None) -> LogLine:
     """Take the prefixes off a line. What the line says of its writer goes before `default` (the file's)."""
-    origin, text, when = _strip_prefixes(clean(raw), default or Origin())
+    origin, text, when = _strip_prefixes(clean(raw[:MESSAGE_LIMIT]), default or Origin())
     nccl = _NCCL.match(text) or _NCCL_BARE.match(text)
     if nccl:
         found = nccl.groupdict()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from doctor.evidence.log_lines import LogLine, Origin, clean, parse_line
+from doctor.evidence.log_lines import MESSAGE_LIMIT, LogLine, Origin, clean, parse_line
 from doctor.evidence.nccl_log import ProcessFacts
 from doctor.evidence.signatures import any_of, find, signatures, word_filter
 from doctor.evidence.source import LINE_LIMIT, Parser, Source, looks_like_text
@@ -27,6 +27,7 @@ from launcher.common.kernel_lines import (
 )
 
 MAX_EVENTS = 20_000
+MAX_PROCESSES = 32_768
 MAX_PATHS = 64
 MAX_WATCHDOG = 200_000
 
@@ -82,10 +83,17 @@ def _telling() -> re.Pattern[bytes]:
     return any_of({*words, *WORDS, *KERNEL_MARKS, b"CCL ", b" via NET", b"-> NET/"})
 
 
+@cache
+def _watchdog() -> re.Pattern[bytes]:
+    """Matches the lines that the watchdog's reader knows."""
+    return any_of(WORDS)
+
+
 class LogReader:
     """State of reading one log."""
 
     def __init__(self, source: Source) -> None:
+        self.source = source
         self.name = source.name
         self.year = time.gmtime(source.path.stat().st_mtime).tm_year
         self.default = Origin()
@@ -137,7 +145,7 @@ class LogReader:
 
     def _kernel_line(self, number: int, text: str) -> bool:
         """Keep a line for the kernel's parser; whether it is the kernel's alone."""
-        text = clean(text)
+        text = clean(text[:MESSAGE_LIMIT])
         if len(self.kernel_lines) < MAX_WATCHDOG:
             self.kernel_lines.append((number, text))
         return match_kernel(strip_stamp(text)[0]) is not None
@@ -154,11 +162,11 @@ class LogReader:
             self.paths.setdefault(via + path, 1)
 
     def _line(self, number: int, raw: bytes) -> None:
-        if KERNEL_WORDS.search(raw) and self._kernel_line(number, raw.decode(errors="replace")):
+        if b"NCCL " not in raw and KERNEL_WORDS.search(raw) and self._kernel_line(number, raw.decode(errors="replace")):
             return
         line = parse_line(raw.decode(errors="replace"), self.default, self.year)
         self.last_time = line.time or self.last_time
-        record = self.watchdog.read(line, f"{self.name}:{number}")
+        record = self.watchdog.read(line, f"{self.name}:{number}") if _watchdog().search(raw) else None
         if record is not None:
             if len(self.timeouts) < MAX_WATCHDOG:
                 self.timeouts.append(record)
@@ -192,6 +200,9 @@ class LogReader:
         key = (origin.host, origin.pid, origin.device if origin.pid is None else None)
         if origin.pid is None and origin.rank is not None:
             key = (origin.host, -1 - origin.rank, None)
+        if key not in self.processes and len(self.processes) >= MAX_PROCESSES:
+            self.source.note(f"only the first {MAX_PROCESSES:,} processes of this log were looked at")
+            return ProcessFacts(None, None, None, None, "")
         if key not in self.processes:
             self.processes[key] = ProcessFacts(
                 origin.host, origin.pid, origin.device, origin.rank, f"{self.name}:{number}"

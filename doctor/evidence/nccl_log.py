@@ -18,7 +18,6 @@ _PLENTY = frozenset(
         b"thres",
         b"Setti",
         b"P2P C",
-        b"NVLS ",
         b"Intra",
         b"Patte",
         b" 0 : ",

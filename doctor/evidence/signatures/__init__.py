@@ -8,9 +8,9 @@ a kind: texts of different versions. The meaning of a kind stands in `doctor.rul
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 
 from doctor.evidence.signatures import bootstrap, cascade, device, library, network, program
@@ -57,7 +57,8 @@ def _branches(words: Sequence[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
 
 
-def find(text: str) -> tuple[str, dict[str, str]] | None:
+@lru_cache(4_096)
+def find(text: str) -> tuple[str, Mapping[str, str]] | None:
     """(kind, fields) of the first signature that a line matches."""
     for signature in signatures():
         if signature.word in text and (match := signature.pattern.search(text)):
