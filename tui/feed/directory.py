@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from launcher.agent.rank_progress import Tail, newer
+from launcher.agent.rank_progress import newer
+from launcher.agent.tail import Tail
 from launcher.common.progress import LogReader, Progress
 from tui.feed.table import RankTable
 from tui.snapshot import STATE_CODES, JobInfo, Snapshot

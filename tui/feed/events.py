@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from launcher.agent.rank_progress import Tail
+from launcher.agent.tail import Tail
 from launcher.common.text import printable
 from tui.snapshot import Event
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,7 +20,7 @@ from tui.feed.table import RankTable
 from tui.snapshot import Snapshot
 
 SILENT_S = 6.0  # without a sample for so long, a host counts as lost
-_LARGE = 4096  # ranks from which on reading all nodes twice a second would cost too much
+_PERIODS = ((256, 0.5), (4096, 1.0), (math.inf, 1.5))  # ranks up to which all nodes are read so often
 
 
 class LiveFeed:
@@ -29,7 +30,7 @@ class LiveFeed:
         record, paths = job.record, job.paths
         self.paths = paths
         self.table = RankTable(job_info(record))
-        self.period_s = 0.5 if len(record.ranks) <= _LARGE else 1.5
+        self.period_s = next(period for most, period in _PERIODS if len(record.ranks) <= most)
         self._clock = clock
         self._record_mark: tuple[int, int] = (0, 0)
         self._samples = node_samples(record, paths)

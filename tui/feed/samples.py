@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from launcher.agent.rank_progress import Tail
+from launcher.agent.tail import Tail
 from launcher.common.paths import JobPaths
 from launcher.errors import DlaunchError
 from launcher.hosts.protocol import Host

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launcher.agent.rank_progress import RankProgress, Tail
+from launcher.agent.rank_progress import RankProgress
 from launcher.agent.sampler import NodeSampler
+from launcher.agent.tail import Tail
 from launcher.common import samples
 from launcher.common.paths import JobPaths
 from launcher.common.samples import GONE, STARTING, STOPPED, NodeSample
