@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from workloads.common.config import PRESETS, ModelConfig, preset
+from workloads.common.options import Options
 from workloads.common.states import PROFILES, ROWS, STATES, WORKLOADS, Case, Sizes, Traffic, rows_for
+from workloads.common.table import exchanges, placements
 
 SEVEN = Sizes.dense(7e9, layers=32, dim=4096)
 GB = 1e9
@@ -140,3 +146,16 @@ def test_rows_for_a_mesh(degrees: dict[str, int], rows: tuple[str, ...]) -> None
 def test_the_table_is_read_without_torch() -> None:
     code = "import sys, workloads.common.states, workloads.common.faults; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("part", [placements, exchanges])
+def test_the_page_prints_the_table_as_it_is(part: Callable[[], list[str]]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    assert "\n".join(part()) in page
+
+
+def test_the_page_names_no_flag_that_is_not_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    table = page.split("## What all of them do")[1].split("## Drills")[0]
+    known = {f"--{entry.name.replace('_', '-')}" for entry in fields(Options)}
+    assert set(re.findall(r"--[a-z]+[a-z-]*", table)) <= known
