@@ -15,6 +15,8 @@ from doctor.text import name_ranks, plural
 from launcher.common.finding import Evidence, Finding
 
 TOGETHER_S = 0.05  # ends that are closer than this have no order
+KILLED = (-15, -9)  # by torchrun, after another's failure
+LOSSES = ("connection closed by peer", "connection reset by peer", "remote process", "remoteerror", "broken pipe")
 DELIBERATE = ("stopped", "stopping")
 
 
@@ -31,7 +33,11 @@ def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
     if not ended or (len(ended) == job.world_size and not any(one.exit_status or one.error for one in ended)):
         return
     first = [one for one in ended if one.time - ended[0].time <= TOGETHER_S]
-    culprits = [one for one in first if not _is_victim(one)] or first[:1]
+    left = [one for one in ended if not _lost_peer(one)]
+    if all(map(_lost_peer, first)) and 0 < len(left) <= len(ended) / 2:
+        yield _left(left, job, fleet)
+        return
+    culprits = [one for one in first if not _lost_peer(one) and one.exit_status not in KILLED] or first[:1]
     yield _finding(culprits, len(ended), job, fleet)
 
 
@@ -41,11 +47,27 @@ def _ended(states: Sequence[ProcessState]) -> list[ProcessState]:
     return sorted(by_rank.values(), key=lambda one: (one.time, one.rank or 0))
 
 
-def _is_victim(one: ProcessState) -> bool:
-    """Ended by torchrun's SIGTERM, or by the news of a peer's end."""
+def _lost_peer(one: ProcessState) -> bool:
+    """Ended by the news of a peer's end."""
     words = one.error.lower()
-    return one.exit_status in (-15, -9) or any(
-        text in words for text in ("connection closed by peer", "remote process", "remoteerror", "broken pipe")
+    return any(text in words for text in LOSSES)
+
+
+def _left(left: Sequence[ProcessState], job: JobFacts, fleet: Fleet) -> Finding:
+    """All that failed had lost a peer: who lost none has closed its connections."""
+    ranks = tuple(sorted(one.rank for one in left if one.rank is not None))
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"The other ranks lost their connections to {name_ranks(ranks)}, which lost none: it left the process group "
+        f"before its peers had finished (a loop that ends early does that).",
+        SUB_CAUSES["uneven_data"][1],
+        0.7,
+        ranks=ranks,
+        hosts=fleet.hosts_of(ranks),
+        coordinates=fleet.coordinates_of(ranks),
+        detail={"sub_cause": "uneven_data", "time": left[0].time},
+        evidence=[Evidence("process", f"rank {one.rank}, {one.where}", _status(one)) for one in left],
     )
 
 
