@@ -20,6 +20,7 @@ from textual.events import Resize
 from textual.reactive import reactive
 from textual.screen import Screen
 
+from launcher.common.text import printable
 from launcher.errors import DlaunchError, InputError
 from launcher.jobs.store import StoredJob
 from tui.alarms import AlarmWatch
@@ -106,7 +107,7 @@ class TopApp(App[None]):
         try:
             self._start(of_job(job))
         except (DlaunchError, OSError) as error:
-            self.notify(str(error), severity="error")
+            self.notify(printable(str(error)), markup=False, severity="error")
 
     def _start(self, source: Source) -> None:
         from tui.screens.job import JobScreen
@@ -131,7 +132,7 @@ class TopApp(App[None]):
             return
         error = str(self.feed.error or "")
         if error and error != self._told_error:
-            self.notify(error, severity="error", title="the feed")
+            self.notify(printable(error), markup=False, severity="error", title="the feed")
         self._told_error = error
         if not self.paused and self.feed.latest is not None and self.feed.latest is not self.snapshot:
             self.snapshot = self.feed.latest
@@ -259,9 +260,9 @@ class TopApp(App[None]):
         try:
             feed.record(path)
         except OSError as error:
-            self.notify(f"cannot record: {error}", severity="error")
+            self.notify(f"cannot record: {error}", markup=False, severity="error")
             return
-        self.notify(f"recording to {path}; dlaunch top --replay {path}")
+        self.notify(f"recording to {path}; dlaunch top --replay {path}", markup=False)
 
     def ask_stop(self, job: str = "") -> None:
         """Stop a job after a yes."""
@@ -280,9 +281,9 @@ class TopApp(App[None]):
         try:
             answer = await run_json(["dlaunch", "stop", job])
         except CommandError as error:
-            self.notify(str(error), severity="error")
+            self.notify(printable(str(error)), markup=False, severity="error")
             return
-        self.notify(f"{job}: {answer.get('state', 'stopped')}")
+        self.notify(f"{job}: {answer.get('state', 'stopped')}", markup=False)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Everything that a key does is in the palette too."""

@@ -13,8 +13,9 @@ from textual.widgets import Input
 from launcher.jobs.record import write_record
 from launcher.jobs.store import StoredJob
 from tests.tui.conftest import Clock, app_of, line, screen_text, simulated, until
-from tests.tui.test_feeds import job
+from tests.tui.test_feeds import append, job, sample
 from tui.app import TopApp
+from tui.feed.source import open_source
 from tui.metrics import METRICS
 from tui.screens.dialogs import Confirm, Reader
 from tui.screens.doctor import DoctorScreen
@@ -275,8 +276,6 @@ async def test_a_recording_is_made_and_sought_by_keys(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tests.tui.test_feeds import append, sample
-    from tui.feed.source import open_source
 
     monkeypatch.chdir(tmp_path)
     async with TopApp(open_source("train-1")).run_test(size=(120, 30)) as pilot:
@@ -317,3 +316,27 @@ async def test_the_terminal_may_change_its_size(clock: Clock) -> None:
             await pilot.pause()
         heat = screen.query_one(HeatMap)
         await until(pilot, lambda: heat.grid is not None and heat.grid.columns <= 110)
+
+
+async def test_a_job_that_has_no_ranks_yet_and_then_another_size(job: StoredJob) -> None:
+    full = job.record
+    write_record(job.paths.record, full.with_(state="pending", nodes=(), ranks=(), mesh={}))
+    async with TopApp(open_source("train-1")).run_test(size=(100, 30)) as pilot:
+        screen = await opened(pilot)
+        for key in ("m", "v", "right", "n", "enter", "L", "b"):
+            await pilot.press(key)
+        assert "0 ranks" in line(pilot, "head") and not screen.selected
+        write_record(job.paths.record, full)
+        await until(pilot, lambda: "4 ranks on 2 hosts" in line(pilot, "head"))
+        fewer = full.with_(nodes=full.nodes[:1], ranks=full.ranks[:2], mesh={"dp_shard": 2}, attempt=1)
+        write_record(job.paths.record, fewer)
+        await until(pilot, lambda: "2 ranks on 1 hosts" in line(pilot, "head") and "attempt 2" in line(pilot, "head"))
+
+
+async def test_an_error_of_the_feed_is_told_and_the_view_goes_on(job: StoredJob) -> None:
+    async with TopApp(open_source("train-1")).run_test(size=(100, 30), notifications=True) as pilot:
+        await opened(pilot)
+        job.paths.record.write_text("{ [bold]broken")
+        await until(pilot, lambda: "not a job's record" in screen_text(pilot))
+        write_record(job.paths.record, job.record.with_(state="failed", reason="rank 1"))
+        await until(pilot, lambda: "failed" in line(pilot, "head"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from launcher.common.text import printable
 from tui.metrics import Codes
 from tui.snapshot import MEASURES, STATE_CODES, Event, Floats, History, JobInfo, Nodes, Snapshot
 
@@ -89,7 +90,7 @@ class RankTable:
 
     def lose(self, node: int, reason: str) -> None:
         """A host does not answer: its ranks are unknown from now on."""
-        self._lost[node] = reason
+        self._lost[node] = printable(reason).replace("\n", " ")
         self._state[np.asarray(self.job.node_of) == node] = STATE_CODES["unknown"]
 
     def note(self, *events: Event) -> None:

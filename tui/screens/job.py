@@ -152,6 +152,8 @@ class JobScreen(View):
 
     def _worst(self, snapshot: Snapshot) -> list[int]:
         """The ranks of the table, worst first: those with an alarm, then by the metric of the map."""
+        if not snapshot.world_size:
+            return []
         order = badness(self.query_one(HeatMap).metric, snapshot)
         order[list(snapshot.alarmed)] = np.inf
         if self._filter:

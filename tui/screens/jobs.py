@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from launcher.common.text import printable
 from launcher.hosts.names import fold
 from launcher.jobs.record import ENDED
 from launcher.jobs.store import StoredJob, all_jobs, visible_state
@@ -25,7 +26,8 @@ def job_row(job: StoredJob, now: float) -> Row:
     began = record.started or record.created
     hosts = fold(dict.fromkeys(node.host for node in record.nodes))
     age = ago((record.ended or now) - began)
-    cells = [record.job, record.cluster, state, str(len(record.ranks)), age, hosts, record.reason.partition("\n")[0]]
+    reason = printable(record.reason).partition("\n")[0]
+    cells = [record.job, record.cluster, state, str(len(record.ranks)), age, hosts, reason]
     return Row(record.job, cells, _COLOURS.get(state, Style(dim=state in ENDED)))
 
 

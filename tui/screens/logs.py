@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -118,7 +117,7 @@ class LogsScreen(View):
         try:
             pattern = re.compile(text) if text else None
         except re.error as error:
-            self.notify(f"no regular expression: {error}", severity="warning")
+            self.notify(f"no regular expression: {error}", markup=False, severity="warning")
             return
         self.query_one(LogPane).set_filter(pattern)
         self._show_legend()
@@ -132,7 +131,7 @@ class LogsScreen(View):
         try:
             self._ranks = sorted(parse_ranks(text))[:MOST_RANKS]
         except DlaunchError as error:
-            self.notify(str(error), severity="warning")
+            self.notify(str(error), markup=False, severity="warning")
             return
         self.query_one(LogPane).follow(self._ranks)
         self._show_legend()
@@ -143,7 +142,7 @@ class LogsScreen(View):
     def action_copy(self) -> None:
         lines = self.query_one(LogPane).lines_shown
         self.app.copy_to_clipboard("\n".join(lines))
-        self.notify(f"{len(lines)} lines copied")
+        self.notify(f"{len(lines)} lines copied", markup=False)
 
     def action_save(self) -> None:
         name = f"{self.top.snapshot.job.job if self.top.snapshot else 'job'}.log.txt"
@@ -154,9 +153,9 @@ class LogsScreen(View):
         try:
             Path(name).expanduser().write_text("\n".join(lines) + "\n")
         except OSError as error:
-            self.notify(f"not saved: {error}", severity="error")
+            self.notify(f"not saved: {error}", markup=False, severity="error")
             return
-        self.notify(Text(f"{len(lines)} lines saved to {name}").plain)
+        self.notify(f"{len(lines)} lines saved to {name}", markup=False)
 
     def command(self) -> list[str]:
         job = self.top.snapshot.job.job if self.top.snapshot else "last"
