@@ -96,7 +96,7 @@ class LogReader:
         self.source = source
         self.name = source.name
         self.year = time.gmtime(source.path.stat().st_mtime).tm_year
-        self.default = Origin()
+        self.default = Origin(rank=_rank_of(source.name))
         self.events: dict[tuple[object, ...], LogEvent] = {}
         self.watchdog = WatchdogReader()
         self.timeouts: list[object] = []
@@ -232,6 +232,13 @@ class LogReader:
 _CONTINUATIONS = frozenset(
     ("nvls_failed", "fabric_manager", "remote_error", "peer_closed", "report_host", "rank_status")
 )
+
+
+def _rank_of(name: str) -> int | None:
+    """The rank that a file's path tells by the word, or None: a bare number may be anything."""
+    folder = re.search(r"(?:^|/)ranks?/(\d+)/", name)
+    marked = folder or re.search(r"(?i)rank[_\-.: ]?(\d+)", name.rsplit("/", 1)[-1])
+    return int(marked[1]) if marked else None
 
 
 def line_blocks(source: Source) -> Iterator[Sequence[bytes]]:

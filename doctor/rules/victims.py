@@ -238,14 +238,17 @@ def exceptions(evidence: EvidenceSet) -> Iterator[Finding]:
         name = event["error"].rpartition(".")[2]
         if name not in _WRAPPERS and not is_echo(f"{event['error']}: {event['message']}", None):
             groups[f"{event['error']}: {event['message']}".removesuffix(": ")[:200]].append(event)
+    traced = {event.origin for event in evidence.once(events_of).get("traceback", ())}
     for error, found in groups.items():
         ranks = ranks_of(found)
+        fatal = any(event.origin in traced for event in found)
         yield said(
             found,
             "hang.absent_rank",
             f"{who(found)} ended with an exception of its own, {error}; ranks that wait for it are victims.",
             "fix that error; if it is on one rank only, look at that rank's data and devices",
-            0.6 if ranks else 0.5,
+            (0.6 if ranks else 0.5) if fatal else 0.45,
+            "error" if fatal else "warning",
             ranks=ranks,
             sub_cause="exception",
             error=error,

@@ -65,6 +65,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("mpi_exit", "ORTE daemon has unexpectedly", r"(?P<error>ORTE daemon has unexpectedly failed)"),
     ("ray_died", "died unexpectedly", r"(?P<error>actor|worker) died unexpectedly"),
     ("node_lost", "ODE FAIL", r"(?P<error>NODE FAIL\w*|NODE_FAIL)(?: ON (?P<node>\S+))?"),
+    ("traceback", "Traceback", r"Traceback \(most recent call last\):"),
     # Last: what nothing above names.
     ("python_error", "Err", _PYTHON),
     ("python_error", "Exception", _PYTHON),
