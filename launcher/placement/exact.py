@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, product
-from math import inf
+from math import inf, prod
 
 from launcher.placement.axes import Axis
 from launcher.placement.cluster import SWITCH_LEVEL, Cluster, Node, Place
@@ -211,16 +211,20 @@ def origin_lines(search: Search) -> dict[int, int]:
     Coordinates along an axis may be exchanged freely as long as neither order (pipelines), nor experts' second view,
     nor the blocks of hosts tell them apart; so along the lines through rank 0 places ascend.
     """
-    if (
-        any(axis.pattern == "chain" or axis.name == EXPERT_AXIS for axis in search.axes)
-        or search.ranks > search.per_node
-    ):
+    ordered = any(axis.pattern == "chain" or axis.name == EXPERT_AXIS for axis in search.axes)
+    if ordered or search.ranks > search.per_node or not is_grid(search):
         return {}
     before: dict[int, int] = {}
     for axis in search.axes:
         line = next(group for group in axis.groups if group[0] == 0)
         before |= dict(zip(line[1:], line, strict=False))
     return {rank: before.get(rank, 0) for rank in range(1, search.ranks)}
+
+
+def is_grid(search: Search) -> bool:
+    """Whether the axes make up a whole mesh of the ranks; parts of groups that meet on one host may not."""
+    whole = all(axis.even and axis.degree * len(axis.groups) == search.ranks for axis in search.axes)
+    return whole and prod(axis.degree for axis in search.axes) == search.ranks
 
 
 def alone(cluster: Cluster, degree: int, count: int, pattern: Pattern) -> float:

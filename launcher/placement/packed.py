@@ -169,7 +169,8 @@ def node_positions(search: Search, node: Node) -> list[int]:
     items: list[Item] = [(path, (at,)) for at, path in enumerate(link_domains(node))]
     for size in (axis.degree for axis in search.axes):
         items = pack(items, size) if len(items) >= size else items
-    return [at for _, group in items for at in group][: search.ranks]
+    packed = [at for _, group in items for at in group]
+    return [*packed, *(at for at in range(node.slots) if at not in packed)][: search.ranks]
 
 
 def link_domains(node: Node) -> list[tuple[str, ...]]:

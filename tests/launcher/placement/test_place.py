@@ -15,7 +15,7 @@ from launcher.errors import InputError
 from launcher.placement import Network, place
 from launcher.spec import MeshSpec
 from launcher.topology import HostTopology, Link
-from tests.launcher.placement.hosts import CORPUS, host, needs_corpus, uniform_host
+from tests.launcher.placement.hosts import CORPUS, host, needs_corpus, random_host, uniform_host
 
 PAIRS = "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\n" + "".join(
     "\t".join([f"GPU{a}", *("X" if a == b else "NV4" if abs(a - b) == 2 else "PHB" for b in range(4)), "0-7", "0"])
@@ -187,3 +187,19 @@ def test_a_file_without_topology_is_named(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("nothing here\n")
     done = invoke("--topo", tmp_path / "x", "--mesh", "tp=2")
     assert isinstance(done.exception, InputError) and "no topology in it" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "per_node", "nodes"),
+    [
+        ("tp=4,cp=3,dp_shard=2,pp=2", 8, 6),
+        ("tp=6,dp_shard=3,pp=2", 4, 9),
+        ("dp_shard=10,cp=6", 20, 3),
+        ("pp=8,dp_replicate=5", 20, 2),
+    ],
+)
+def test_axes_that_do_not_end_at_a_host_are_placed_too(mesh: str, per_node: int, nodes: int) -> None:
+    hosts = [random_host(f"n{i}", per_node, random.Random(i), (f"leaf{i % 2}",)) for i in range(nodes)]
+    answer = place(MeshSpec.parse(mesh), hosts, per_node, axes_free=False)
+    assert all(sorted(node.indexes) == list(range(per_node)) for node in answer.nodes)
+    assert answer.report.chosen <= answer.report.index_order
