@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from launcher.common.finding import Finding
+from launcher.common.finding import Finding, unknown
 from launcher.common.gpu_health import gpu_findings
 from launcher.common.node_reports.nvidia_smi import GpuReport
 from launcher.hosts.names import fold
@@ -18,7 +18,11 @@ HELD_MIB = 1024  # memory in use on an idle device beyond what drivers and displ
 def vendor_tool(facts: HostFacts) -> Iterator[Finding]:
     """A driver that does not answer has no devices for a job, however many are in the slots."""
     report = facts.reports.get("nvidia-smi")
-    if report and report.error:
+    if not report or not report.error:
+        return
+    if facts.topology.devices:
+        yield unknown(f"health of the devices of {facts.host}: nvidia-smi -q fails", [f"nvidia-smi -q on {facts.host}"])
+    else:
         yield Finding(
             "init.device_invisible",
             "error",

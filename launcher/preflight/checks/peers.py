@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from launcher.common.finding import Evidence, Finding
 from launcher.hosts.names import fold
+from launcher.preflight.checks.collect import RECORDER_SIZES
 from launcher.preflight.facts import HostFacts
 
 V = TypeVar("V", bound=Hashable)
@@ -21,7 +22,8 @@ MUST_AGREE: Mapping[str, tuple[str, str]] = {
     "driver": ("preflight.version_mismatch", "install the same driver everywhere"),
     "cuda": ("preflight.version_mismatch", "install the same driver everywhere"),
 }
-UNLIKE = ("SOCKET_IFNAME", "_HCA")  # variables that rightly differ where hosts name their NICs differently
+# Variables that rightly differ where hosts name their NICs differently, and those that have a check of their own.
+PASSED_OVER = ("SOCKET_IFNAME", "_HCA", *RECORDER_SIZES)
 
 
 def usual(values: Iterable[V]) -> V:
@@ -83,7 +85,7 @@ def torch_present(facts: HostFacts) -> Iterator[Finding]:
 
 def environment(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
     """One finding for each NCCL, torch, gloo, libfabric or UCX variable that differs between hosts."""
-    names = sorted({name for facts in hosts for name in facts.environment if not name.endswith(UNLIKE)})
+    names = sorted({name for facts in hosts for name in facts.environment if not name.endswith(PASSED_OVER)})
     for name in names:
         common, differing = outliers({facts.host: facts.environment.get(name) for facts in hosts})
         if differing:
