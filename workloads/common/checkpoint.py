@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -82,7 +83,9 @@ class Checkpoints:
     def __init__(self, directory: str, keep: int, asynchronous: bool) -> None:
         self.root = Path(directory) if directory else None
         self._keep = keep
-        self._asynchronous = asynchronous
+        self._committing = threading.Lock()
+        # The thread that saves has collectives of its own: on training's group they would meet those of the next step.
+        self._background = dist.new_group(backend="gloo") if directory and asynchronous else None
         self._pending: tuple[Path, Future[Any]] | None = None
 
     def complete(self) -> list[Path]:
@@ -103,8 +106,10 @@ class Checkpoints:
         path = self.root / f"step-{state['step']:08d}"
         if (path / MARKER).exists():
             return
-        if self._asynchronous:
-            self._pending = (path, _background(state, path))
+        if self._background:
+            future = _in_background(state, path, self._background)
+            future.add_done_callback(lambda done: None if done.exception() else self._commit(path))
+            self._pending = (path, future)
         else:
             state_dict_saver.save(state, checkpoint_id=path)
             self._commit(path)
@@ -115,20 +120,23 @@ class Checkpoints:
             path, future = self._pending
             self._pending = None
             future.result()
-            self._commit(path)
+            self._commit(path)  # unless the callback has been quicker
 
     def _commit(self, path: Path) -> None:
-        """Mark `path` complete once all ranks have written, and drop the oldest beyond `keep`."""
-        dist.barrier()
-        if dist.get_rank() == 0:
-            draft = path / f"{MARKER}.draft"
-            draft.write_text(json.dumps({"world_size": dist.get_world_size()}))
-            draft.rename(path / MARKER)
+        """Mark `path` complete and drop the oldest beyond `keep`; rank 0's save ends when all ranks have written."""
+        if dist.get_rank():
+            return
+        with self._committing:
+            if not (path / MARKER).exists():
+                draft = path / f"{MARKER}.draft"
+                draft.write_text(json.dumps({"world_size": dist.get_world_size()}))
+                draft.rename(path / MARKER)
             for old in self.complete()[: -self._keep]:
                 shutil.rmtree(old)
 
 
-def _background(state: dict[str, Any], path: Path) -> Future[Any]:
-    future = state_dict_saver.async_save(state, checkpoint_id=path)
+def _in_background(state: dict[str, Any], path: Path, group: dist.ProcessGroup) -> Future[Any]:
+    """Copies `state` before it returns, so that what is saved are the values of now."""
+    future = state_dict_saver.async_save(state, checkpoint_id=path, process_group=group)
     assert isinstance(future, Future)
     return future
