@@ -56,7 +56,12 @@ _READERS: tuple[_Reader, ...] = (
     ("peer_access", r"CNS\s+= Chipset not supported|^\s*GPU\d+\s+(?:X|OK|GNS|CNS|TNS|NS|DR)\s", nvidia_smi.parse_p2p),
     ("ib_ports", r"^CA '", infiniband.parse_ibstat),
     ("ib_ports", r"^Infiniband device '", infiniband.parse_ibstatus),
-    ("ib_counters", r"infiniband/[^/\s]+/ports/\d+/(?:hw_)?counters/", infiniband.parse_counters),
+    (
+        "ib_counters",
+        r"infiniband/[^/\s]+/ports/\d+/(?:hw_)?counters/|\b(?:SymbolErrorCounter|LinkDownedCounter|local_ack_timeout_err"
+        r"|packet_seq_err|out_of_sequence|symbol_error|link_downed)\b[\s:=.]+\d",
+        infiniband.parse_counters,
+    ),
     ("acs", r"ACSCtl:", pci.parse_acs),
     ("pci_links", r"LnkSta:\s+Speed", pci.parse_links),
     ("dcgm", r'"test_categories"|^\| Diagnostic\s+\| Result', _dcgm),

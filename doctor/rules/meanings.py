@@ -233,6 +233,18 @@ MEANINGS: Mapping[str, Meaning] = {
         "wait for all collectives and destroy the process group before the process ends",
         confidence=0.6,
     ),
+    "gpu_reset": Meaning(
+        "gpu.xid",
+        "A GPU of {who} needs a reset after an error.",
+        "drain the node and reset the GPU (nvidia-smi -r); its Xid is in the kernel log",
+        confidence=0.7,
+    ),
+    "ray_died": Meaning(
+        "cascade.terminated",
+        "A worker of {who} ended unexpectedly, says its launcher; why is in that worker's own log.",
+        "look at the first error of that worker, and at its host's kernel log (killed for memory?)",
+        confidence=0.5,
+    ),
     "gpu_busy": Meaning(
         "init.device_invisible",
         "{who} found all its devices busy or unavailable: another process holds them in exclusive mode, or one is"

@@ -133,7 +133,7 @@ def counters(evidence: EvidenceSet) -> Iterator[Finding]:
                 yield Finding(
                     "net.lossy_fabric",
                     "error",
-                    f"{device} loses or reorders packets: {listed}.",
+                    f"{device if device != '?' else 'An adapter'} loses or reorders packets: {listed}.",
                     "RoCE: the same PFC and ECN settings on hosts and switches, one traffic class (NCCL_IB_TC);"
                     " InfiniBand: cable and transceiver of the port; read the counters twice to see which rise",
                     0.8,

@@ -93,6 +93,17 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
     crashed = [one for one in found if one.status in _CRASHES]
     if aborted or (stopped and not killed and not crashed):
         yield _terminated(aborted or stopped)
+    signals = _stopped_by_signal(evidence)
+    if signals and not found:
+        yield said(
+            signals,
+            "cascade.terminated",
+            f"{who(signals)} was ended by SIGTERM: its launcher or the scheduler stopped it, after another's failure or"
+            " on request.",
+            "look for the first error in the other ranks' logs, and at the scheduler's reason",
+            0.5,
+            missing=["the logs of the ranks that ended before"],
+        )
     if killed:
         yield _killed(killed)
     for one in crashed:
@@ -113,6 +124,12 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
             detail={"sub_cause": "dead", "status": one.status},
             evidence=_quote([one]),
         )
+
+
+def _stopped_by_signal(evidence: EvidenceSet) -> list[LogEvent]:
+    events = evidence.once(events_of)
+    got = [event for event in events.get("got_signal", ()) if event["signal"] in ("15", "SIGTERM")]
+    return [*got, *events.get("sent_sigterm", ())]
 
 
 def _rank(*ended: Ended) -> tuple[int, ...]:

@@ -146,6 +146,14 @@ ROWS: list[tuple[str, str, str]] = [
     ("device_invisible", "invalid device ordinal", r"(?P<error>invalid device ordinal)"),
     ("device_invisible", "no CUDA-capable device", r"(?P<error>no CUDA-capable device is detected)"),
     ("device_invisible", "No CUDA GPUs are available", r"(?P<error>No CUDA GPUs are available)"),
+    ("device_invisible", "No devices were found", r"(?P<error>No devices were found)"),
+    (
+        "device_invisible",
+        "initialize NVML",
+        r"(?P<error>Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions))",
+    ),
+    ("device_invisible", "GPU access blocked", r"(?P<error>GPU access blocked by the operating system)"),
+    ("gpu_reset", "requires reset", r"(?P<error>GPU requires reset)"),
     ("device_invisible", "No HIP GPUs", r"(?P<error>No HIP GPUs are available)"),
     (
         "device_invisible",
@@ -194,6 +202,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("disk_full", "o space left on device", r"(?:\[Errno 28\] )?No space left on device(?:: '?(?P<path>[^']+)'?)?"),
     ("disk_full", "quota exceeded", r"(?P<error>[Dd]isk quota exceeded)(?:: '?(?P<path>[^']+)'?)?"),
     ("oom_slurm", "oom", r"Detected (?P<count>\d+) oom[-_]?kill event"),
+    ("oom_slurm", "low on resource", r"low on resource: (?P<error>memory)"),
+    ("disk_full", "low on resource", r"low on resource: (?P<error>ephemeral-storage)"),
     ("oom_slurm", "OOMKilled", r"(?P<error>OOMKilled)"),
     ("oom_slurm", "oom-kill", r"(?P<error>oom[-_]killer|oom_kill)"),
     ("iommu_hint", "iommu", r"Missing \"?iommu=pt\"? from kernel command line"),

@@ -94,7 +94,6 @@ _COUNTER = re.compile(
     r"\s*[:= ]\s*(?P<value>\d+)\s*$",
     re.MULTILINE,
 )
-_BARE_COUNTER = re.compile(r"^\s*(?P<name>[a-z][a-zA-Z_]+)\s*[:=]\s*(?P<value>\d+)\s*$", re.MULTILINE)
 # Counters of a fabric that loses or reorders packets (RoCE: PFC/ECN; InfiniBand: cable, optics).
 LOSS_COUNTERS: Mapping[str, str] = {
     "local_ack_timeout_err": "acknowledgements that came too late",
@@ -115,11 +114,29 @@ LOSS_COUNTERS: Mapping[str, str] = {
 }
 
 
+# perfquery and ibqueryerrors name the same counters otherwise.
+_PERFQUERY: Mapping[str, str] = {
+    "SymbolErrorCounter": "symbol_error",
+    "LinkDownedCounter": "link_downed",
+    "LinkErrorRecoveryCounter": "link_error_recovery",
+    "PortRcvErrors": "port_rcv_errors",
+    "PortXmitDiscards": "port_xmit_discards",
+    "ExcessiveBufferOverrunErrors": "excessive_buffer_overrun_errors",
+    "LocalLinkIntegrityErrors": "local_link_integrity_errors",
+}
+_NAMED = re.compile(rf"\b(?P<name>{'|'.join([*_PERFQUERY, *LOSS_COUNTERS])})\b(?:\.{{2,}}|[\s:=])*(?P<value>\d+)")
+_LINK = re.compile(r"^(?:link |CA ')?(?P<device>[a-z][\w]*\d)(?:/|' port |:)(?P<port>\d+)", re.MULTILINE)
+
+
 def parse_counters(text: str) -> list[IbCounter]:
-    """Counters printed with their sysfs path (`grep . /sys/class/infiniband/*/ports/*/hw_counters/*`)."""
-    return [IbCounter(m["device"], int(m["port"]), m["name"], int(m["value"])) for m in _COUNTER.finditer(text)]
-
-
-def parse_named_counters(text: str) -> dict[str, int]:
-    """Counters as `name: value` lines (ethtool -S, rdma statistic, perfquery after its dots are taken out)."""
-    return {m["name"]: int(m["value"]) for m in _BARE_COUNTER.finditer(re.sub(r"\.{2,}", " ", text))}
+    """Counters with their sysfs path (`grep . /sys/class/infiniband/*/ports/*/hw_counters/*`), else by name, as of
+    perfquery, ibqueryerrors, `rdma statistic` or ethtool; the device is then the last one named before, or `?`."""
+    found = [IbCounter(m["device"], int(m["port"]), m["name"], int(m["value"])) for m in _COUNTER.finditer(text)]
+    if found:
+        return found
+    links = list(_LINK.finditer(text))
+    for match in _NAMED.finditer(text):
+        link = next((one for one in reversed(links) if one.start() < match.start()), None)
+        device, port = (link["device"], int(link["port"])) if link else ("?", 0)
+        found.append(IbCounter(device, port, _PERFQUERY.get(match["name"], match["name"]), int(match["value"])))
+    return found
