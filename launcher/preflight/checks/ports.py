@@ -19,8 +19,12 @@ def reachability(answers: Answers, calls: Mapping[str, Sequence[str]], port: int
     failed = [(host, peer) for host, peer in tried if peer not in answers[host]["reached"]]
     culprits = blame(tried, failed)
     for host in culprits.hosts:
-        inward = [pair for pair in failed if pair[1] == host]
-        outward = [pair for pair in failed if pair[0] == host]
+        own = [pair for pair in failed if host in pair]
+        clear = [
+            pair for pair in own if not set(culprits.hosts) - {host} & set(pair)
+        ] or own  # else both may be at fault
+        inward = [pair for pair in clear if pair[1] == host]
+        outward = [pair for pair in clear if pair[0] == host]
         yield _closed(host, port, answers, inward, outward)
     for pair in culprits.links:
         yield _link([one for one in failed if pair == frozenset(one)], port, answers)
