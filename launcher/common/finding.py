@@ -78,6 +78,8 @@ class Verdict:
         }
 
 
-def unknown(cause: str, missing: Iterable[str] = (), evidence: Iterable[Evidence] = ()) -> Finding:
+def unknown(
+    cause: str, missing: Iterable[str] = (), evidence: Iterable[Evidence] = (), hosts: Sequence[str] = ()
+) -> Finding:
     """The one finding that a question gets whose evidence did not suffice."""
-    return Finding("unknown", "info", cause, confidence=1.0, missing=tuple(missing), evidence=tuple(evidence))
+    return Finding("unknown", "info", cause, hosts=hosts, missing=tuple(missing), evidence=tuple(evidence))

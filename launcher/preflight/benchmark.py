@@ -61,7 +61,7 @@ def measure(sight: Sight, meeting: Meeting) -> Measured:
         together, lost = _run(sight, meeting, good, [[good]], alone=False)
         silent = {**silent, **lost}
         found += judge_all(together)
-    found += [unknown(f"the speed of {host}: {why}", [f"measurements of {host}"]) for host, why in silent.items()]
+    found += [unknown(f"the speed of {host}: {why}", hosts=[host]) for host, why in silent.items()]
     return Measured(alone, phases, together, silent, found)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,6 @@ from launcher.topology.model import HostTopology
 from launcher.topology.probe import read_probe
 
 UNLIMITED = -1  # of a resource limit, as the kernel says it
-INTERESTING = ("torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "py-spy", "psutil")
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,18 @@ class HostFacts:
         return tuple(device.model for device in self.topology.devices)
 
 
+def _topology(probe: Mapping[str, str], host: str) -> HostTopology:
+    topology = read_probe(probe["text"], host)
+    return replace(topology, gaps=(*topology.gaps, probe["error"])) if "error" in probe else topology
+
+
 def read_facts(host: str, raw: Mapping[str, Any], asked: float, answered: float, env: Mapping[str, str]) -> HostFacts:
     """The node side's answer; it was asked and answered at these times of our clock. `env`: what a job adds there."""
     names = HostFacts.__dataclass_fields__.keys() & raw.keys()
     versions = dict(raw["versions"])
     facts: dict[str, Any] = {
         **{name: raw[name] for name in names},
-        "topology": read_probe(raw["probe"]["text"], host),
+        "topology": _topology(raw["probe"], host),
         "versions": versions,
         "interfaces": {name: Interface(**about) for name, about in raw["interfaces"].items()},
         "limits": {name: tuple(pair) for name, pair in raw["limits"].items()},

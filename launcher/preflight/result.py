@@ -12,6 +12,7 @@ from launcher.errors import CannotActError
 from launcher.hosts.names import fold
 
 HostState = Literal["good", "bad", "unknown"]
+LIKEWISE = 2  # findings of one kind that are told beside the first
 NO_SPACE = "No space left on device"
 
 
@@ -89,38 +90,49 @@ def _silent(host: str, error: CannotActError) -> HostVerdict:
             evidence=[Evidence("error", host, error.message)],
         )
         return HostVerdict(host, "bad", [full])
-    return HostVerdict(host, "unknown", [unknown(f"{host} gave no answer: {error}", [f"all facts of {host}"])])
+    return HostVerdict(host, "unknown", [unknown(f"{host} gave no answer: {error}", hosts=[host])])
 
 
 def lines(result: Result) -> list[str]:
-    """What a person reads: the findings, then one line for all hosts of one verdict."""
-    shown = [line for finding in _once(result) for line in _finding_lines(finding)]
+    """What a person reads: each kind of finding once with all its hosts, then the hosts by verdict."""
+    shown = [line for findings in _alike(result) for line in _finding_lines(findings)]
     for state in ("bad", "unknown", "good"):
         hosts = [host.host for host in result.hosts if host.verdict == state]
         if hosts:
             shown.append(f"{state:8} {fold(hosts)}")
-    blind = [finding.cause for host in result.hosts for finding in host.not_seen]
-    shown += [f"not seen {cause}" for cause in dict.fromkeys(blind)]
+    shown += _unseen_lines(result)
     shown += _measured_lines(result.measured)
-    shown.append(
-        f"kept until {time.strftime('%d %b %H:%M', time.localtime(result.expires))} for: dlaunch run --exclude-bad"
-    )
-    return shown
+    until = time.strftime("%d %b %H:%M", time.localtime(result.expires))
+    return [*shown, f"kept until {until} for: dlaunch run --exclude-bad"]
 
 
-def _once(result: Result) -> Iterator[Finding]:
-    """Every finding once, though it may stand with several hosts."""
-    seen: list[Finding] = []
+def _alike(result: Result) -> Iterator[list[Finding]]:
+    """Findings of one kind together, each once though it may stand with several hosts; the gravest kind first."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
     for host in result.hosts:
         for finding in host.findings:
-            if finding not in seen:
-                seen.append(finding)
-                yield finding
+            group = groups.setdefault((finding.severity, finding.code), [])
+            if finding not in group:
+                group.append(finding)
+    yield from sorted(groups.values(), key=lambda group: _gravity(group[0]))
 
 
-def _finding_lines(finding: Finding) -> list[str]:
-    lines = [f"{finding.severity:8} {finding.code}: {finding.cause}"]
-    return [*lines, f"{'':8} fix: {finding.fix}"] if finding.fix else lines
+def _finding_lines(alike: Sequence[Finding]) -> list[str]:
+    """The first of a kind in full; of more than a few others only the hosts."""
+    first, *others = alike
+    shown = [f"{first.severity:8} {first.code}: {first.cause}", *([f"{'':8} fix: {first.fix}"] if first.fix else [])]
+    if len(others) <= LIKEWISE:
+        return shown + [f"{'':8} also: {finding.cause}" for finding in others]
+    return [*shown, f"{'':8} also on {fold(host for finding in others for host in finding.hosts)}"]
+
+
+def _unseen_lines(result: Result) -> list[str]:
+    """What could not be seen; the same of several hosts on one line."""
+    groups: dict[str, list[str]] = {}
+    for host in result.hosts:
+        for finding in host.not_seen:
+            groups.setdefault(finding.cause.replace(host.host, "*"), []).append(host.host)
+    return [f"not seen {cause.replace('*', fold(hosts))}" for cause, hosts in groups.items()]
 
 
 def _measured_lines(measured: Mapping[str, Any]) -> list[str]:

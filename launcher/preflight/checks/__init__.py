@@ -16,6 +16,7 @@ OfAll = Callable[[Sequence[HostFacts]], Iterable[Finding]]
 
 OF_HOST: Sequence[OfHost] = (
     devices.vendor_tool,
+    devices.gaps,
     devices.idle,
     devices.memory_held,
     devices.errors,

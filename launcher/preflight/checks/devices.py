@@ -21,7 +21,7 @@ def vendor_tool(facts: HostFacts) -> Iterator[Finding]:
     if not report or not report.error:
         return
     if facts.topology.devices:
-        yield unknown(f"health of the devices of {facts.host}: nvidia-smi -q fails", [f"nvidia-smi -q on {facts.host}"])
+        yield unknown(f"the health of the devices of {facts.host}: nvidia-smi -q fails", hosts=[facts.host])
     else:
         yield Finding(
             "init.device_invisible",
@@ -30,6 +30,12 @@ def vendor_tool(facts: HostFacts) -> Iterator[Finding]:
             "look at dmesg for NVRM lines; reload or reinstall the driver",
             hosts=[facts.host],
         )
+
+
+def gaps(facts: HostFacts) -> Iterator[Finding]:
+    """What the tools did not show of the hardware, or contradicted."""
+    for gap in facts.topology.gaps:
+        yield unknown(f"the hardware of {facts.host}: {gap}", hosts=[facts.host])
 
 
 def idle(facts: HostFacts) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def events(facts: HostFacts) -> Iterator[Finding]:
     """One finding for each kind of line; faults of programs that ran before say nothing of the host."""
     report = facts.reports["dmesg"]
     if report.error:
-        yield unknown(f"Xids of {facts.host}: {report.error}", [f"kernel log of {facts.host}"])
+        yield unknown(f"the kernel's lines of {facts.host}: {report.error}", hosts=[facts.host])
     groups: defaultdict[tuple[str, str, str], list[KernelEvent]] = defaultdict(list)
     for event in parse_kernel(report.text.splitlines()):
         if judged := _judge(event):

@@ -23,7 +23,7 @@ def shared_memory(facts: HostFacts) -> Iterator[Finding]:
     """NCCL, gloo and data loaders exchange data through /dev/shm."""
     needed = max(SHM_LEAST, SHM_PER_RANK * facts.ranks)
     if facts.shm is None:
-        yield unknown(f"{facts.host}: the size of /dev/shm", [f"/dev/shm of {facts.host}"])
+        yield unknown(f"the size of /dev/shm of {facts.host}", hosts=[facts.host])
     elif facts.shm["free"] < needed:
         yield Finding(
             "init.shm_full",

@@ -35,7 +35,7 @@ def missing(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
             continue
         for facts in whole:
             if facts.topology.opaque:
-                yield unknown(f"the links of {facts.host}: a virtual machine hides them", [f"links of {facts.host}"])
+                yield unknown(f"the links of {facts.host}: a virtual machine hides them", hosts=[facts.host])
         maps = {facts.host: direct_links(facts.topology) for facts in whole}
         expected = usual(tuple(sorted(links.items())) for links in maps.values())
         for host, links in maps.items():

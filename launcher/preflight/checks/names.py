@@ -32,9 +32,7 @@ def resolution(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
         answers = {facts.host: facts.resolved.get(name) for facts in hosts}
         late = [host for host, answer in answers.items() if answer is None]
         if late:
-            yield unknown(
-                f"what {name} resolves to on {fold(late)}: no answer in time", [f"name service of {fold(late)}"]
-            )
+            yield unknown(f"what {name} resolves to on {fold(late)}: no answer in time", hosts=late)
         known = {
             host: tuple(answer)
             for host, answer in answers.items()

@@ -87,7 +87,7 @@ def slow(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
         rates = {host: nic.gbps for host, nic in states.items() if nic.up and nic.gbps}
         if not rates:
             if any(nic.rdma for nic in states.values()):
-                yield unknown(f"the rate of {label}: no host tells it", [f"rate of {label}"])
+                yield unknown(f"the rate of {label}: no host tells it", hosts=list(states))
             continue
         common, differing = outliers(rates)
         slower = {host: rate for host, rate in differing.items() if rate < common}

@@ -17,7 +17,7 @@ def access_control(facts: HostFacts) -> Iterator[Finding]:
     controls = parse_acs(report.text) if report else []
     if report is None or "access denied" in report.text:
         why = "there is no lspci" if report is None else "only root may read it"
-        yield unknown(f"PCIe access control of {facts.host}: {why}", [f"lspci -vvv as root on {facts.host}"])
+        yield unknown(f"PCIe access control of {facts.host}: {why}", hosts=[facts.host])
     redirecting = [control for control in controls if control.redirects]
     if redirecting:
         slots = sorted({control.slot for control in redirecting if control.slot})

@@ -72,7 +72,7 @@ def _why(failed: Sequence[tuple[str, str]], answers: Answers) -> list[Evidence]:
 
 def without_answer(host: str, why: str) -> Finding:
     """A host that could not take part in the meeting."""
-    return unknown(f"who reaches {host}: {why}", [f"connections of {host}"])
+    return unknown(f"who reaches {host}: {why}", hosts=[host])
 
 
 def interfaces(facts: HostFacts, answer: Mapping[str, Any]) -> Iterator[Finding]:

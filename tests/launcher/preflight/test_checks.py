@@ -137,6 +137,7 @@ def test_what_could_not_be_seen_is_unknown_and_no_finding(changes: dict[str, Any
     hosts = four(**changes)
     assert found(hosts) == []
     assert any(words in cause for cause in unseen(hosts))
+    assert all(finding.hosts for finding in run_checks(hosts))
 
 
 def test_a_driver_that_fails_takes_its_devices_away() -> None:

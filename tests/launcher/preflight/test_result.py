@@ -52,7 +52,7 @@ def test_a_finding_stands_with_each_of_its_hosts_and_is_printed_once() -> None:
 
 
 def test_what_was_not_seen_is_told_apart_and_does_not_make_a_host_bad() -> None:
-    blind = replace(unknown("Xids of n1: not permitted"), hosts=["n1"])
+    blind = unknown("Xids of n1: not permitted", hosts=["n1"])
     told = result(blind)
     assert states(told)["n1"] == "good"
     assert told.to_json()["hosts"][0]["unknown"][0]["cause"] == "Xids of n1: not permitted"
