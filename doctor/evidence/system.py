@@ -59,7 +59,7 @@ _READERS: tuple[_Reader, ...] = (
     (
         "ib_counters",
         r"infiniband/[^/\s]+/ports/\d+/(?:hw_)?counters/|\b(?:SymbolErrorCounter|LinkDownedCounter|local_ack_timeout_err"
-        r"|packet_seq_err|out_of_sequence|symbol_error|link_downed)\b[\s:=.]+\d",
+        r"|packet_seq_err|out_of_sequence|rx_discards_phy|symbol_error|link_downed)\b[\s:=.]+\d",
         infiniband.parse_counters,
     ),
     ("acs", r"ACSCtl:", pci.parse_acs),

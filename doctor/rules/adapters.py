@@ -79,14 +79,15 @@ def socket_fallback(evidence: EvidenceSet) -> Iterator[Finding]:
         return
     yield from _plugins(verbs)
     for process in processes:
-        if process.no_ib_device and (why := _wants_ib(process, events)):
+        if process.no_ib_device and (why := _wants_ib(process)):
             cause = (
                 f"{names([process])} found no InfiniBand (IB) verbs device though {why}: it falls back to plain"
                 " sockets."
             )
             yield on([process], "NET/IB : No device found.", "net.socket_fallback", cause, _PASS_VERBS, 0.8)
     missing = [*events.get("ib_no_library", ()), *events.get("ib_no_driver", ())]
-    if missing and not any(one.no_ib_device for one in processes):
+    wanted = any(_wants_ib(one) for one in processes) or bool(verbs) or bool(events.get("ib_no_driver"))
+    if missing and wanted and not any(one.no_ib_device for one in processes):
         yield said(
             missing,
             "net.socket_fallback",
@@ -132,7 +133,7 @@ def _wrong_type(event: LogEvent) -> Finding:
     )
 
 
-def _wants_ib(process: NcclProcess, events: object) -> str:
+def _wants_ib(process: NcclProcess) -> str:
     """Why this process should have had verbs; empty where nothing says so."""
     interface = (process.bootstrap or "").partition(":")[0]
     if interface.startswith(("ib", "mlx", "roce")):

@@ -13,12 +13,13 @@ from doctor.rules import Rule
 from doctor.rules.log_lines import events_of
 from doctor.rules.writers import hosts_of, ranks_of, said, who
 from doctor.text import name_ranks, plural
-from launcher.common.finding import Finding
+from launcher.common.finding import Evidence, Finding, Severity
 
 _PORTS = (
     "let TCP through on all ports between the nodes, or choose the right network by NCCL_SOCKET_IFNAME and"
     " GLOO_SOCKET_IFNAME"
 )
+RETRIES = 3  # so many refusals of one store are more than a late start
 _BRIDGES = ("172.17.", "172.18.", "169.254.", "192.168.122.", "10.88.")
 
 
@@ -99,6 +100,7 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
             0.85,
             address=address,
         )
+    yield from _virtual(evidence.of(NcclProcess))
     loops = events.get("loopback_interface", ())
     hosts = {one.host for one in evidence.of(NcclProcess)} | set(hosts_of(loops))
     if loops and len(hosts) > 1:
@@ -108,6 +110,27 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
             f"{who(loops)} talks over loopback, which other hosts do not reach.",
             "set NCCL_SOCKET_IFNAME to the interface between the hosts",
             0.85,
+        )
+
+
+def _virtual(processes: Sequence[NcclProcess]) -> Iterator[Finding]:
+    """Start-up over an interface that only this host has, in a job of several hosts."""
+    local = [
+        one
+        for one in processes
+        if (one.bootstrap or "").startswith(("docker", "virbr", "veth", "br-", "cni", "flannel"))
+    ]
+    if local and len({one.host for one in processes}) > 1:
+        names = ", ".join(sorted({(one.bootstrap or "").partition(":")[0] for one in local}))
+        hosts = tuple(sorted({one.host for one in local if one.host}))
+        yield Finding(
+            "bootstrap.wrong_interface",
+            "error",
+            f"NCCL starts up over {names} on {', '.join(hosts[:6])}: other hosts do not reach such an interface.",
+            "set NCCL_SOCKET_IFNAME to the interface between the hosts (or ^docker,virbr,veth,lo)",
+            0.75,
+            hosts=hosts,
+            evidence=tuple(Evidence("nccl_log", one.where, f"Bootstrap : Using {one.bootstrap}") for one in local[:4]),
         )
 
 
@@ -135,10 +158,21 @@ def stores(evidence: EvidenceSet) -> Iterator[Finding]:
             code,
             f"{who(found)} cannot reach the store at {place}: {why}.",
             fix,
-            0.85 if final else 0.4,
-            "error" if final else "warning",
+            *_gravity(found, bool(final), evidence),
             address=address,
         )
+
+
+def _gravity(events: Sequence[LogEvent], final: bool, evidence: EvidenceSet) -> tuple[float, Severity]:
+    """(confidence, severity). Before the master listens such warnings are normal, and where the job then ran."""
+    if final:
+        return 0.85, "error"
+    ran = any(one.connected or one.comms for one in evidence.of(NcclProcess))
+    answered = any(mark in event["error"] for event in events for mark in ("timed out", "route", "unreachable"))
+    repeated = sum(event.count for event in events) >= RETRIES
+    if ran or not (answered or repeated):
+        return 0.4, "info"
+    return 0.6 if answered else 0.45, "warning"
 
 
 def _is_final(event: LogEvent) -> bool:

@@ -208,7 +208,7 @@ def plugin_completions(evidence: EvidenceSet) -> Iterator[Finding]:
         one
         for one in events
         if one["rc"].lstrip("-") in ("110", "113", "111", "107", "104")
-        or re.search("(?i)undeliver|unreach|time", one["error"])
+        or re.search("(?i)undeliver|unreach|unrespons|time", one["error"])
     ]
     for code, found, text in (
         (

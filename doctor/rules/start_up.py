@@ -69,6 +69,19 @@ def shared_memory(evidence: EvidenceSet) -> Iterator[Finding]:
             0.85,
         )
         return
+    foreign = [
+        event for event in events.get("shm_segment", ()) if "attaching" in event.text or "No such" in event["error"]
+    ]
+    if foreign:
+        yield said(
+            foreign,
+            "init.p2p_isolated",
+            f"{who(foreign)} cannot attach to a shared memory segment that a peer of the same host made: they do not"
+            " share /dev/shm, as in containers of their own.",
+            "run the ranks of a host in one container, or with --ipc=host; NCCL_SHM_DISABLE=1 works around",
+            0.75,
+        )
+        return
     segments = events.get("shm_segment", ())
     explained = any(events.get(kind) for kind in ("shm_no_space", "p2p_unsupported", "ipc_failed"))
     if segments and not explained:

@@ -89,7 +89,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "ofi_completion",
         "completed with error",
-        r"NET/OFI.*[Rr]equest.*completed with error\. RC: (?P<rc>-?\d+)\. Error: (?P<number>\d+) \((?P<error>[^)]*)\)",
+        r"NET/OFI.*[Rr]equest.*completed with error\. RC: (?P<rc>-?\d+)\. Error: (?:(?P<number>\d+) \()?"
+        r"(?P<error>[^).]*)",
     ),
     (
         "ofi_resource",
@@ -110,20 +111,19 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "plugin_failed",
         "lugin",
-        r"(?:NET|Net|COLLNET)/?[Pp]lugin ?:? ?(?P<what>.*(?:undefined symbol|cannot open shared object|wrong ELF"
-        r"|version .* not found|failed to load|Failed to load|init failed|initialization failed).*)",
+        r"(?:NET|Net|COLLNET)/?[Pp]lugin ?:? ?(?P<what>.*(?:undefined symbol|wrong ELF|version .* not found"
+        r"|init failed|initialization failed).*)",
     ),
     (
         "plugin_failed",
         "nccl-net",
-        r"(?P<what>.*(?:aws-ofi-nccl|libnccl-net\S*).*(?:undefined symbol|cannot open shared object|failed"
-        r"|incompatible).*)",
+        r"(?P<what>.*(?:aws-ofi-nccl|libnccl-net\S*).*(?:undefined symbol|initialization failed|incompatible).*)",
     ),
     # GPUDirect RDMA.
     (
         "gdr_disabled",
         "GPU Direct RDMA",
-        r"GPU Direct RDMA Disabled for (?P<what>HCA|GPU) (?P<index>\S+)(?: '(?P<device>[^']+)'| : "
+        r"^(?!.*NET/Socket).*GPU Direct RDMA Disabled for (?P<what>HCA|GPU) (?P<index>\S+)(?: '(?P<device>[^']+)'| : "
         r"(?P<device2>\S+))?(?: / HCA (?P<hca>\d+))?(?: \(distance (?P<distance>\d+) >=? (?P<level>\d+)\))?",
     ),
     ("gdr_enabled", "GPU Direct RDMA", r"GPU Direct RDMA (?:\(\w+\) )?[Ee]nabled for (?:HCA|GPU)"),
