@@ -97,7 +97,8 @@ class Terminal:
 
 def measure(case: str, ranks: int, seconds: float, argv: list[str], env: dict[str, str]) -> Measured:
     terminal = Terminal(argv, env)
-    first_paint = terminal.read_until(b"ranks on")
+    first_paint = terminal.read_until(b"diagnose")
+    terminal.read_until(b"ranks on")
     terminal.drain(SETTLE_S)
     process = psutil.Process(terminal.pid)
     before, began = process.cpu_times(), time.perf_counter()
@@ -121,7 +122,7 @@ def watch_in_memory(ranks: int) -> None:
     from tui.feed.source import Source
 
     feed = SimulatedFeed(simulated_job({"dp_replicate": ranks // 64, "dp_shard": 8, "tp": 8}, PER_HOST))
-    TopApp(Source(feed, lambda _: LogSource({}), "sim")).run()
+    TopApp(lambda: Source(feed, lambda _: LogSource({}), "sim")).run()
 
 
 def write_files(home: Path, ranks: int) -> None:

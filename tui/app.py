@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.text import Text
+from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.events import Resize
@@ -30,6 +31,7 @@ from tui.feed.live import LiveFeed
 from tui.feed.logs import LogSource
 from tui.feed.source import Source, of_job
 from tui.screens.dialogs import AskText, Confirm, Reader
+from tui.screens.job import JobScreen
 from tui.screens.jobs import JobsScreen
 from tui.snapshot import JobInfo, Snapshot
 from tui.view import View
@@ -72,10 +74,12 @@ class TopApp(App[None]):
     snapshot: reactive[Snapshot | None] = reactive(None, always_update=True)
     paused = reactive(False)
 
-    def __init__(self, source: Source | None = None, options: TopOptions | None = None) -> None:
+    def __init__(self, open_source: Callable[[], Source] | None = None, options: TopOptions | None = None) -> None:
         super().__init__()
         self.options = options or TopOptions()
-        self.source = source
+        self.source: Source | None = None
+        self.failure: DlaunchError | None = None  # why the source could not be opened
+        self._open_source = open_source
         self.feed: FeedThread | None = None
         self._told_error = ""
 
@@ -84,8 +88,9 @@ class TopApp(App[None]):
             with suppress(NotImplementedError, RuntimeError, ValueError):
                 asyncio.get_running_loop().add_signal_handler(number, self._end, number)
         self.push_screen(JobsScreen())
-        if self.source is not None:
-            self._start(self.source)
+        if self._open_source is not None:
+            self.push_screen(JobScreen())
+            self.call_after_refresh(self._open, self._open_source)
         self.set_interval(FRAME_S, self._tick)
 
     def _end(self, number: signal.Signals) -> None:
@@ -103,15 +108,22 @@ class TopApp(App[None]):
 
     # --- the feed ----------------------------------------------------------------------------------------------
 
-    def open_job(self, job: StoredJob) -> None:
+    @work(thread=True, exclusive=True, group="open")
+    def _open(self, open_source: Callable[[], Source]) -> None:
+        """Reading the record of thousands of ranks takes longer than the first picture may."""
         try:
-            self._start(of_job(job))
-        except (DlaunchError, OSError) as error:
-            self.notify(printable(str(error)), markup=False, severity="error")
+            source = open_source()
+        except DlaunchError as error:
+            self.failure = error
+            self.call_from_thread(self.exit)
+            return
+        self.call_from_thread(self._start, source)
+
+    def open_job(self, job: StoredJob) -> None:
+        self.push_screen(JobScreen())
+        self._start(of_job(job))
 
     def _start(self, source: Source) -> None:
-        from tui.screens.job import JobScreen
-
         self._close_feed()
         self.source, self.snapshot = source, None
         watch = AlarmWatch(self.options.patience, "" if self.options.readonly else self.options.on_hang)
@@ -119,7 +131,6 @@ class TopApp(App[None]):
         self.feed.start()
         if self.options.record is not None:
             self._record(self.options.record)
-        self.push_screen(JobScreen())
         self.set_timer(0.05, self._tick)
 
     def _close_feed(self) -> None:
@@ -139,7 +150,7 @@ class TopApp(App[None]):
 
     def watch_snapshot(self, snapshot: Snapshot | None) -> None:
         if snapshot is not None and self.is_running and isinstance(self.screen, View):
-            self.screen.show(snapshot)
+            self.screen.present(snapshot)
 
     @property
     def marks(self) -> str:

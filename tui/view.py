@@ -66,16 +66,24 @@ class View(Screen[None]):
     def top(self) -> TopApp:
         return cast("TopApp", self.app)
 
+    def present(self, snapshot: Snapshot) -> None:
+        """Draw a new picture, once there is something to draw on."""
+        if self.query("#head"):
+            self.show(snapshot)
+
     def show(self, snapshot: Snapshot) -> None:
-        """Draw a new picture."""
+        """Draw a new picture on the screen's widgets."""
 
     def command(self) -> list[str]:
         """The shell command that says the same."""
         return ["dlaunch", "top"]
 
+    def on_mount(self) -> None:
+        self.on_screen_resume()
+
     def on_screen_resume(self) -> None:
         if self.top.snapshot is not None:
-            self.show(self.top.snapshot)
+            self.present(self.top.snapshot)
 
 
 def headline(snapshot: Snapshot, marks: str) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -58,9 +59,12 @@ def _run(shown: str | None, readonly: bool, record: Path | None, on_hang: str, p
     from tui.app import TopApp, TopOptions
     from tui.feed.source import open_source
 
-    source = open_source(shown) if shown is not None else None
+    opener = partial(open_source, shown) if shown is not None else None
     colourless = "NO_COLOR" in os.environ or os.environ.get("TERM") in ("dumb", "vt100")
-    TopApp(source, TopOptions(readonly, colourless, patience, on_hang, record)).run()
+    app = TopApp(opener, TopOptions(readonly, colourless, patience, on_hang, record))
+    app.run()
+    if app.failure is not None:
+        raise app.failure
 
 
 def _print_once(shown: str | None, patience: float, as_json: bool) -> None:

@@ -49,7 +49,7 @@ def simulated(ranks: int, clock: Clock, slow: dict[int, float] | None = None) ->
 
 
 def app_of(feed: SimulatedFeed, **options: object) -> TopApp:
-    return TopApp(Source(feed, lambda ranks: LogSource({}), "sim"), TopOptions(**options))  # type: ignore[arg-type]
+    return TopApp(lambda: Source(feed, lambda ranks: LogSource({}), "sim"), TopOptions(**options))  # type: ignore[arg-type]
 
 
 async def until(pilot: Pilot[None], true: Callable[[], object]) -> None:

@@ -35,7 +35,7 @@ SIZES = [(80, 24), (120, 40), (300, 100)]
 
 async def opened(pilot: Any) -> JobScreen:
     """The job's screen with a picture on it."""
-    await until(pilot, lambda: isinstance(pilot.app.screen, JobScreen) and line(pilot, "head"))
+    await until(pilot, lambda: isinstance(pilot.app.screen, JobScreen) and "ranks on" in line(pilot, "head"))
     screen = pilot.app.screen
     assert isinstance(screen, JobScreen)
     return screen
@@ -278,7 +278,7 @@ async def test_a_recording_is_made_and_sought_by_keys(
 ) -> None:
 
     monkeypatch.chdir(tmp_path)
-    async with TopApp(open_source("train-1")).run_test(size=(120, 30)) as pilot:
+    async with TopApp(lambda: open_source("train-1")).run_test(size=(120, 30)) as pilot:
         await opened(pilot)
         await pilot.press("r")
         await until(pilot, lambda: list(tmp_path.glob("*.top.gz")))
@@ -289,7 +289,7 @@ async def test_a_recording_is_made_and_sought_by_keys(
                 break
         await pilot.press("r")
     (file,) = tmp_path.glob("*.top.gz")
-    async with TopApp(open_source(str(file))).run_test(size=(120, 30)) as pilot:
+    async with TopApp(lambda: open_source(str(file))).run_test(size=(120, 30)) as pilot:
         await opened(pilot)
         assert "replay" in line(pilot, "head")
         await pilot.press("full_stop")
@@ -321,7 +321,7 @@ async def test_the_terminal_may_change_its_size(clock: Clock) -> None:
 async def test_a_job_that_has_no_ranks_yet_and_then_another_size(job: StoredJob) -> None:
     full = job.record
     write_record(job.paths.record, full.with_(state="pending", nodes=(), ranks=(), mesh={}))
-    async with TopApp(open_source("train-1")).run_test(size=(100, 30)) as pilot:
+    async with TopApp(lambda: open_source("train-1")).run_test(size=(100, 30)) as pilot:
         screen = await opened(pilot)
         for key in ("m", "v", "right", "n", "enter", "L", "b"):
             await pilot.press(key)
@@ -334,7 +334,7 @@ async def test_a_job_that_has_no_ranks_yet_and_then_another_size(job: StoredJob)
 
 
 async def test_an_error_of_the_feed_is_told_and_the_view_goes_on(job: StoredJob) -> None:
-    async with TopApp(open_source("train-1")).run_test(size=(100, 30), notifications=True) as pilot:
+    async with TopApp(lambda: open_source("train-1")).run_test(size=(100, 30), notifications=True) as pilot:
         await opened(pilot)
         job.paths.record.write_text("{ [bold]broken")
         await until(pilot, lambda: "not a job's record" in screen_text(pilot))

@@ -42,7 +42,7 @@ def test_who_waits_for_whom() -> None:
 
 async def test_it_asks_the_real_doctor_and_shows_its_words(clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "rank3.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
-    app = TopApp(Source(simulated(64, clock), lambda ranks: LogSource({}), str(tmp_path)))
+    app = TopApp(lambda: Source(simulated(64, clock), lambda ranks: LogSource({}), str(tmp_path)))
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.snapshot is not None)
         await pilot.press("d")

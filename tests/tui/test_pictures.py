@@ -63,7 +63,7 @@ async def test_a_screen_looks_as_it_did(
     feed = simulated(ranks, clock, slow={21: 1.3})
     feed.stopped = {42}
     still = StillFeed(feed.poll())
-    app = TopApp(Source(still, lambda _: LogSource({}), "sim"), TopOptions(colourless=colourless))
+    app = TopApp(lambda: Source(still, lambda _: LogSource({}), "sim"), TopOptions(colourless=colourless))
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: pilot.app.screen.query("#event") and "stopped" in line(pilot, "event"))
         await pilot.press(*keys)

@@ -140,6 +140,15 @@ def test_a_job_is_opened_resized_and_left(dlaunch: Dlaunch, open_terminal: Calla
     assert terminal.is_restored()
 
 
+def test_a_job_that_does_not_exist_is_told_in_the_shell(
+    dlaunch: Dlaunch, open_terminal: Callable[..., Terminal]
+) -> None:
+    terminal = open_terminal()
+    terminal.type(f"{BIN / 'dlaunch'} top nothing-such; echo status $?", "Enter")
+    terminal.shows("status 2")
+    assert "no job" in terminal.text() and terminal.is_restored()
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_restored_when_it_is_ended(
     how: signal.Signals, dlaunch: Dlaunch, open_terminal: Callable[..., Terminal]

@@ -111,7 +111,7 @@ class JobScreen(View):
 
     def compose(self) -> ComposeResult:
         colourless = self.top.options.colourless
-        yield Line(id="head")
+        yield Line(" opening…", id="head")
         yield Line(id="legend")
         yield HeatMap(colourless=colourless, id="map")
         yield Line(id="cell")
@@ -135,7 +135,7 @@ class JobScreen(View):
         return self.query_one(HeatMap).ranks()
 
     def show(self, snapshot: Snapshot) -> None:
-        if snapshot is self._shown or not self.is_mounted:
+        if snapshot is self._shown:
             return
         self._shown = snapshot
         self.query_one("#head", Line).set(headline(snapshot, self.top.marks))
