@@ -153,16 +153,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
     options = parser.parse_args(argv)
     setting = Setting(options.preset, options.batch, options.seq, options.steps, options.turns)
-    results = [compare(strategy, ranks, setting) for strategy in OURS for ranks in (1, options.ranks)]
+    if not options.json:
+        print(f"{'':6}{'ranks':>6}{'ours':>12}{'minimal':>12}{'overhead':>10}{'tokens/s':>12}{'scaling':>9}")
+    results: list[Comparison] = []
+    for strategy in OURS:
+        one = compare(strategy, 1, setting)
+        for result in (one, compare(strategy, options.ranks, setting)):
+            results.append(result)
+            if not options.json:
+                print(row(result, one), flush=True)
     if options.json:
         found = [{**asdict(result), "overhead": result.overhead} for result in results]
         print(json.dumps({"schema": 1, "setting": asdict(setting), "results": found}))
-        return
-    print(f"{'':6}{'ranks':>6}{'ours':>12}{'minimal':>12}{'overhead':>10}{'tokens/s':>12}{'scaling':>9}")
-    for result in results:
-        one = next(other for other in results if other.strategy == result.strategy)
-        row = f"{result.strategy:6}{result.ranks:>6}{result.ours_s * 1e3:>9.1f} ms{result.minimal_s * 1e3:>9.1f} ms"
-        print(f"{row}{result.overhead:>10.1%}{result.tokens_per_s:>12,.0f}{one.ours_s / result.ours_s:>8.2f}×")
+
+
+def row(result: Comparison, one: Comparison) -> str:
+    """A line of the table; `one` is the same strategy on one rank."""
+    times = f"{result.ours_s * 1e3:>9.1f} ms{result.minimal_s * 1e3:>9.1f} ms"
+    figures = f"{result.overhead:>10.1%}{result.tokens_per_s:>12,.0f}{one.ours_s / result.ours_s:>8.2f}×"
+    return f"{result.strategy:6}{result.ranks:>6}{times}{figures}"
 
 
 if __name__ == "__main__":
