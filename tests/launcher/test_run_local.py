@@ -7,8 +7,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -17,17 +16,6 @@ from tests.support.dlaunch import SAY_AND_WAIT, Dlaunch, members, no_members, re
 
 pytestmark = pytest.mark.timeout(300)
 TWO = ("--nodes", "2", "--nproc-per-node", "1")
-
-
-@pytest.fixture
-def dlaunch(tmp_path: Path) -> Iterator[Dlaunch]:
-    work = tmp_path / "work"
-    work.mkdir()
-    tool = Dlaunch(tmp_path / "home", work)
-    yield tool
-    for directory in (tool.home / "jobs").glob("*"):
-        tool.run("stop", directory.name, "--grace", "1")
-        no_members(directory.name)
 
 
 def kill_supervisor(dlaunch: Dlaunch, job: str) -> None:
@@ -200,8 +188,6 @@ def test_a_port_that_is_taken_meanwhile_costs_a_new_port_and_no_restart(dlaunch:
         patch.setenv("DLAUNCH_HOME", str(dlaunch.home))
         patch.chdir(dlaunch.work)
         prepared = prepare(RunRequest(script, nodes="2", nproc_per_node=1))
-        from dataclasses import replace
-
         port = taken.getsockname()[1]
         job = start(replace(prepared, rendezvous=replace(prepared.rendezvous, port=port)))
         document = dlaunch.json("wait", job.record.job)
