@@ -24,12 +24,10 @@ START_S = 90.0  # importing torch on a cold file system
 
 @dataclass(frozen=True)
 class Measured:
-    """What the hosts answered: alone and in pairs, then together (None where there was no such phase)."""
+    """What the hosts answered: alone and in pairs, then together; and what follows from it."""
 
     alone: Mapping[str, Answer] = field(default_factory=dict)
-    phases: Sequence[Sequence[Sequence[str]]] = ()
     together: Mapping[str, Answer] = field(default_factory=dict)
-    silent: Mapping[str, str] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -44,25 +42,24 @@ class Measured:
         }
 
 
-def measure(sight: Sight, meeting: Meeting) -> Measured:
-    """Hosts without torch or that nobody reaches are left out: they have their findings already."""
-    able = [
-        name
-        for name, facts in sight.facts.items()
-        if "torch" in facts.versions and (len(sight.facts) == 1 or meeting.answers.get(name, {}).get("reached"))
-    ]
+def measure(sight: Sight, meeting: Meeting, found: Sequence[Finding]) -> Measured:
+    """`found`: findings so far. Hosts with an error are left out: what is measured there would tell nothing new."""
+    able = [name for name in sight.facts if name not in _with_errors(found) and name not in meeting.silent]
     phases = rounds(able, ROUNDS) if len(able) > 1 else []
     alone, silent = _run(sight, meeting, able, phases, alone=True)
-    found = list(judge(alone, sight.facts))
-    bad = {host for finding in found if finding.severity == "error" for host in finding.hosts}
-    good = [name for name in alone if name not in bad]
+    findings = list(judge(alone, sight.facts))
+    good = [name for name in alone if name not in _with_errors(findings)]
     together: Mapping[str, Answer] = {}
     if len(good) > 2:
         together, lost = _run(sight, meeting, good, [[good]], alone=False)
-        silent = {**silent, **lost}
-        found += judge_all(together)
-    found += [unknown(f"the speed of {host}: {why}", hosts=[host]) for host, why in silent.items()]
-    return Measured(alone, phases, together, silent, found)
+        silent |= lost
+        findings += judge_all(together)
+    findings += [unknown(f"the speed of {host}: {why}", hosts=[host]) for host, why in silent.items()]
+    return Measured(alone, together, findings)
+
+
+def _with_errors(findings: Sequence[Finding]) -> set[str]:
+    return {host for finding in findings if finding.severity == "error" for host in finding.hosts}
 
 
 def _run(

@@ -44,7 +44,7 @@ def preflight(wish: Wish) -> Result:
         measured = Measured()
         if not wish.quick and sight.facts:
             wish.say("measuring each host, then pairs, then all; --quick leaves this out")
-            measured = measure(sight, meeting)
+            measured = measure(sight, meeting, found)
             found += measured.findings
     now = time.time()
     hosts = verdicts(sight.names, found, sight.silent)

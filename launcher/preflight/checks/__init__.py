@@ -55,4 +55,4 @@ OF_ALL: Sequence[OfAll] = (
 def run_checks(hosts: Sequence[HostFacts]) -> list[Finding]:
     """Every finding of every check; each names its hosts."""
     found = [finding for check in OF_HOST for facts in hosts for finding in check(facts)]
-    return found + [finding for check in OF_ALL for finding in check(hosts)]
+    return found + [finding for check in OF_ALL if hosts for finding in check(hosts)]

@@ -47,6 +47,8 @@ def without_link(host: str, a: str, b: str) -> HostTopology:
 
 def test_sound_hosts_have_no_finding_and_nothing_unseen() -> None:
     assert run_checks(four()) == []
+    assert run_checks([sound()]) == []
+    assert run_checks([]) == []
 
 
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
