@@ -35,7 +35,9 @@ _PREFIXES = tuple(
 _NCCL = re.compile(rf"(?P<host>{_NAME}?)?:(?P<pid>\d+):(?P<tid>\d+)\s+\[(?P<device>-?\d+)\]\s+(?P<rest>.*)", re.DOTALL)
 _NCCL_BARE = re.compile(r"\[(?P<device>-?\d+)\]\s+(?P<rest>(?:\S+:\d+ )?(?:R?CCL|NCCL) .*)", re.DOTALL)
 _LEVEL = re.compile(
-    r"(?:(?P<where>[\w./-]+:\d+) )?NCCL (?P<level>WARN|INFO|TRACE|ERROR|ABORT|VERSION)\s+(?P<text>.*)", re.DOTALL
+    r"(?:(?P<where>[\w./-]+[: ]\d+)(?: \([\w:~]+\))? )?NCCL"
+    r" (?P<level>WARN|INFO|TRACE|ERROR|ABORT|VERSION)\s+(?P<text>.*)",
+    re.DOTALL,
 )
 _GLOG = re.compile(
     r"(?P<before>.{0,80}?)\[?(?P<severity>[IWEF])(?P<month>\d{1,2}?)(?P<day>\d\d)"
