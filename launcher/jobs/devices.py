@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher.errors import InputError
-from launcher.placement import Placement, place
-from launcher.placement.binding import bind, parse_cpus
 from launcher.render import NodePlan
 from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import HostTopology
+
+if TYPE_CHECKING:
+    from launcher.placement import Placement  # imported where devices are placed: without any, a start needs none of it
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 
@@ -36,6 +38,8 @@ def assign_on_one_machine(spec: JobSpec, nodes: Sequence[NodePlan], topology: Ho
     if have < spec.world_size:
         note = f"this machine has {have} free devices for {spec.world_size} ranks, so they run on the CPU"
         return Assignment([replace(node, hide_devices=have > 0) for node in nodes], spec.mesh, [note] if have else [])
+    from launcher.placement import place
+
     placement = place(spec.mesh, [topology], spec.world_size, axes_free=reads_mesh(spec))
     devices = placement.nodes[0].devices
     size = spec.nproc_per_node
@@ -59,6 +63,8 @@ def assign_on_hosts(spec: JobSpec, nodes: Sequence[NodePlan], topologies: Mappin
                 where="--nproc-per-node",
                 help=f"--exclude {host}, or fewer ranks; dlaunch nodes shows who is free",
             )
+    from launcher.placement import place
+
     placement = place(
         spec.mesh, [topologies[node.host] for node in nodes], spec.nproc_per_node, axes_free=reads_mesh(spec)
     )
@@ -77,6 +83,8 @@ def assign_on_hosts(spec: JobSpec, nodes: Sequence[NodePlan], topologies: Mappin
 
 def cpu_sets(topology: HostTopology, indexes: Sequence[int]) -> list[list[int]]:
     """The CPUs near each of these devices, in their order; an empty list where the hardware does not tell."""
+    from launcher.placement.binding import bind, parse_cpus
+
     return [parse_cpus(binding.cpus or "") for binding in bind(topology, indexes, len(indexes))]
 
 

@@ -20,7 +20,6 @@ from launcher.jobs.record import JobRecord, RankRecord
 from launcher.jobs.request import RunRequest, build_spec, candidate_hosts, environments
 from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import new_job_id
-from launcher.preflight.kept import exclusions
 from launcher.render import NodeLaunch, NodePlan, Rendezvous, Settings, render_node
 from launcher.secrets import masked
 from launcher.slurm.script import Script
@@ -64,6 +63,8 @@ def prepare(request: RunRequest) -> Prepared:
     inventory, file = load_inventory(request.inventory)
     name, cluster = inventory.cluster(request.cluster)
     if request.exclude_bad:
+        from launcher.preflight.kept import exclusions
+
         request = replace(request, exclude=(*request.exclude, *exclusions(name, cluster, file, time.time())))
     if isinstance(cluster, SlurmCluster):
         from launcher.jobs.slurm_submit import prepare_slurm
