@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from workloads.common.config import PRESETS, ModelConfig, preset
+from workloads.common.costs import Case, Sizes, Traffic
 from workloads.common.options import Options
-from workloads.common.states import PROFILES, ROWS, STATES, WORKLOADS, Case, Sizes, Traffic, rows_for
+from workloads.common.states import PROFILES, ROWS, STATES, WORKLOADS, rows_for
 from workloads.common.table import exchanges, placements
 
 SEVEN = Sizes.dense(7e9, layers=32, dim=4096)
@@ -144,7 +145,7 @@ def test_rows_for_a_mesh(degrees: dict[str, int], rows: tuple[str, ...]) -> None
 
 
 def test_the_table_is_read_without_torch() -> None:
-    code = "import sys, workloads.common.states, workloads.common.faults; sys.exit('torch' in sys.modules)"
+    code = "import sys, workloads.common.costs, workloads.common.faults; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

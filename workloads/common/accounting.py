@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from workloads.common.costs import Case, Sizes
 from workloads.common.counting import CollectiveCounter, Kind
 from workloads.common.gradients import local
-from workloads.common.states import PROFILES, Case, Sizes
+from workloads.common.states import PROFILES
 from workloads.common.strategy import Job
 
 

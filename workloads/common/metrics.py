@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from workloads.common.config import ModelConfig
-from workloads.common.states import Sizes
+from workloads.common.costs import Sizes
 from workloads.common.strategy import Job
 
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, by name
