@@ -122,6 +122,7 @@ ROWS: list[tuple[str, str, str]] = [
         "ipc_failed",
         "p2p.cc",
         r"p2p\.cc:\d+ .*Cuda failure (?:\d+ )?'(?P<error>invalid argument|invalid resource handle"
+        r"|invalid device ordinal"
         r"|operation not supported|"
         r"API call is not supported[^']*|OS call failed[^']*|unknown error)'",
     ),
