@@ -41,7 +41,8 @@ def supervise(directory: str) -> str:
     """What submitit runs in the batch script: supervise the job of `directory` to its end; returns its state."""
     paths = JobPaths(Path(directory))
     lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    with suppress(OSError):  # some shared file systems have no locks
+        fcntl.flock(lock, fcntl.LOCK_EX)
     supervisor = SlurmSupervisor(paths, Allocation.from_environment())
     supervisor.start()
     return supervisor.record.state

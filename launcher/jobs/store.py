@@ -78,7 +78,7 @@ def is_supervised(paths: JobPaths) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # also where the file system has no locks: then nobody can tell, and none is adopted
         return True
     finally:
         os.close(descriptor)

@@ -109,6 +109,10 @@ def test_ranks_of_a_job_of_others_are_found_also_in_containers(bench: Bench, log
     assert {rank.endpoint for rank in found.ranks} == {"n1:29500"}
     assert all(abs(rank.process.start_time - time.time()) < 60 for rank in found.ranks)
     assert not found.missing
+    shown = bench.dlaunch("ps", f"slurm:{job}")
+    assert shown.returncode == 0
+    assert [line.split()[:2] for line in shown.stdout.splitlines()] == [["rank", "0"], ["rank", "1"]]
+    assert all(f"pid {rank.process.pid} " in shown.stdout for rank in found.ranks)
 
 
 def test_ranks_of_another_user_are_unknown_without_sudo(
