@@ -54,8 +54,7 @@ class LiveFeed:
         self.table.note(*events)
         if self.recorder is not None:
             self.recorder.take(self.table.job, samples, events)
-        if self.table.job.state not in ENDED:
-            self._mark_lost()
+        self._mark_lost()
         self.table.extend_history()
         return self.table.snapshot(self._clock())
 
@@ -92,8 +91,10 @@ class LiveFeed:
             self.table.reshape(job_info(record))
 
     def _mark_lost(self) -> None:
-        now = self._clock()
+        """A host that cannot be reached is lost at any time; one that is silent only while the job goes on."""
+        now, ended = self._clock(), self.table.job.state in ENDED
         for node, seen in enumerate(self.table.seen):
             silent = now - (seen if seen == seen else self._opened)
-            if silent > SILENT_S:
-                self.table.lose(node, self._samples[node].lost or f"no sample for {silent:.0f} s")
+            reason = self._samples[node].lost or ("" if ended else f"no sample for {silent:.0f} s")
+            if silent > SILENT_S and reason:
+                self.table.lose(node, reason)
