@@ -34,6 +34,10 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from launcher.agent.meet import meet
 
         return meet(**arguments)
+    if command == "inspect":
+        from launcher.agent.inspect import inspect_host
+
+        return inspect_host(**arguments)
     if command == "exercise":
         from launcher.agent.exercise import exercise
 
@@ -54,10 +58,6 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from launcher.agent.foreign import find_ranks
 
         return find_ranks(**arguments)
-    if command == "inspect":
-        from launcher.agent.inspect import inspect_host
-
-        return inspect_host(**arguments)
     if command == "muster":
         return muster(**arguments)
     if command == "alive":

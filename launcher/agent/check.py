@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from launcher.agent.outcome import node_versions
+from launcher.agent.versions import node_versions
 
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports: no outgoing connection takes one meanwhile
 CONNECT_TIMEOUT_S = 5.0

@@ -24,7 +24,7 @@ INSIDE = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Part:
-    """This host's part. `addresses` of all hosts by name, the store's `port` on each, `patience` with one phase in s."""
+    """This host's part. `addresses` of all hosts, the store's `port` on each, `patience` with one phase in s."""
 
     name: str
     addresses: Mapping[str, str]

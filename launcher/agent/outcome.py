@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 from launcher.agent.plan import AgentPlan
@@ -57,12 +55,3 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
         file.seek(max(0, path.stat().st_size - size))
         return file.read().decode(errors="replace")
     return ""
-
-
-def node_versions() -> dict[str, str]:
-    """Versions of Python and of what matters to a job, from package metadata: nothing is imported."""
-    versions = {"python": platform.python_version()}
-    for package in ("torch", "psutil", "py-spy", "nvidia-nccl-cu12", "nvidia-nccl-cu13"):
-        with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return versions

@@ -21,9 +21,10 @@ from types import FrameType
 import psutil
 
 from launcher.agent import shim, tree
-from launcher.agent.outcome import node_versions, rank_outcomes, read_tail, torchrun_log_directory
+from launcher.agent.outcome import rank_outcomes, read_tail, torchrun_log_directory
 from launcher.agent.plan import AgentPlan
 from launcher.agent.sampler import NodeSampler
+from launcher.agent.versions import node_versions
 from launcher.common.agent_status import AgentStatus, RankStatus
 from launcher.common.paths import JobPaths, make_private
 
