@@ -132,8 +132,8 @@ def torchrun_argv(job: str, spec: JobSpec, node: NodePlan, rendezvous: Rendezvou
         "--log-dir": f"{node.directory}/nodes/{node.node_rank}/torchrun-{attempt}",
     }
     flags = [part for name, value in options.items() for part in (name, str(value))]
-    shim = f"{node.bundle}/{SHIM}"
-    return (node.python, "-m", "torch.distributed.run", *flags, shim, node.python, "-u", node.script or spec.script, *spec.args)
+    command = (node.python, "-u", node.script or spec.script, *spec.args)
+    return (node.python, "-m", "torch.distributed.run", *flags, f"{node.bundle}/{SHIM}", *command)
 
 
 def endpoint(rendezvous: Rendezvous) -> str:
