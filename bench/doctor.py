@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from doctor.evidence.flight_recorder import normalised
+from doctor.evidence.rank_table import fold_ranks
 from doctor.evidence.tabulate import tabulate
 from tests.doctor.dumps import WORLD, Op, Recorder, grid, group
 
 ENTRIES = 2_000
 TP = 8
+RANKS_PER_HOST = 8
 POLL_S = 0.05
 LOG_LINE = b"node%d:%d:%d [%d] NCCL INFO Channel %02d/0 : %d[%d] -> %d[%d] via P2P/CUMEM\n"
 
@@ -50,25 +52,37 @@ class Cost:
 
 def programs(ranks: int) -> Iterator[Recorder]:
     """Ranks of a dp × tp mesh that made 2,000 calls, all but the last rank's last one."""
-    for one in grid(ranks, TP):
+    return _played(grid(ranks, TP))
+
+
+def _played(ranks: Sequence[Recorder]) -> Iterator[Recorder]:
+    for one in ranks:
         calls = [Op(group(one, "tp")), Op(group(one, "dp"), "_all_gather_base", ((4096, 16),)), Op(WORLD)]
         one.run(*(calls * (ENTRIES // 3)))
-        if one.rank != ranks - 1:
+        if one is not ranks[-1]:
             one.wait(Op(WORLD, "barrier", ()))
         yield one
 
 
-def write(ranks: int, folder: Path, reduced: bool) -> None:
-    lines = []
+def write(ranks: int, folder: Path) -> None:
     for one in programs(ranks):
-        if reduced:
-            table = tabulate(normalised(one.dump()), one.rank, f"fr.{one.rank}")
-            lines.append(json.dumps({"dlaunch_rank_table": table.to_json()}))
-        else:
-            one.write(folder)
-        if reduced and (one.rank % 256 == 255):
-            (folder / f"recorder-{one.rank // 256}.jsonl").write_text("\n".join(lines))
-            lines.clear()
+        one.write(folder)
+
+
+def write_reduced(ranks: int, folder: Path) -> None:
+    """The records of all ranks, a file a host: all from the calls of one rank, and of the last, which misses one."""
+    usual, late = (tabulate(normalised(one.dump()), 0, "") for one in _played(grid(2 * TP, TP)[:2]))
+    for host in range(0, ranks, RANKS_PER_HOST):
+        with (folder / f"recorder-{host}.jsonl").open("w") as lines:
+            for rank in range(host, min(ranks, host + RANKS_PER_HOST)):
+                table = late if rank == ranks - 1 else usual
+                row, column = divmod(rank, TP)
+                members = (range(row * TP, row * TP + TP), range(column, ranks, TP), range(ranks))
+                groups = tuple(
+                    replace(view, ranks=fold_ranks(one)) for view, one in zip(table.groups, members, strict=True)
+                )
+                record = replace(table, rank=rank, where=f"fr.{rank}", groups=groups).to_json()
+                lines.write(json.dumps({"dlaunch_rank_table": record}) + "\n")
 
 
 def measure(argv: Sequence[str]) -> Cost:
@@ -109,7 +123,7 @@ def bare_load(folder: Path) -> float:
 def compare_dumps(ranks: int, reduced: bool, peer: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(ranks, folder, reduced)
+        (write_reduced if reduced else write)(ranks, folder)
         size = sum(path.stat().st_size for path in folder.iterdir())
         print(f"{ranks} ranks x {ENTRIES:,} entries, {size / 1e6:.0f} MB{', reduced' if reduced else ''}")
         load = None if reduced else bare_load(folder)

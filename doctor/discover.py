@@ -69,7 +69,7 @@ def _parse(parser: Parser, source: Source) -> list[object]:
 def classify(sample: bytes, name: str) -> Sequence[Parser]:
     """The parsers that should read a file with this sample."""
     possible = []
-    for parser in parsers():
+    for parser in sorted(parsers(), key=lambda one: not (one.magic and sample.startswith(one.magic))):
         score = parser.sniff(sample, name)
         if score >= SURE:
             return [parser]

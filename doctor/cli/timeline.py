@@ -30,7 +30,7 @@ def timeline(
         raise CannotActError("no flight recorder dump was found", help="; ".join(map(str, evidence.gaps[:3])))
     data = trace(fleet)
     output.write_bytes(data)
-    calls = sum(len(table.seq_of) for table in fleet.tables.values())
+    calls = sum(table.calls.count for table in fleet.tables.values())
     if as_json:
         print_json({"trace": str(output), "bytes": len(data), "ranks": len(fleet.tables), "calls": calls})
     else:

@@ -17,6 +17,7 @@ from doctor.evidence.source import Parser, Source, UnreadableError, rank_in_name
 from doctor.evidence.tabulate import tabulate
 from launcher.common.unpickle import RefusedPickleError, loads, salvage
 
+REDUCED = b'{"dlaunch_rank_table"'
 MAX_ENTRIES = 1_000_000
 
 
@@ -97,7 +98,7 @@ def parse_view(source: Source) -> Iterator[ProcessView]:
 
 
 def sniff_reduced(sample: bytes, name: str) -> float:
-    return 1.0 if sample.startswith(b'{"dlaunch_rank_table"') else 0.0
+    return 1.0 if sample.startswith(REDUCED) else 0.0
 
 
 def parse_reduced(source: Source) -> Iterator[RankTable]:
@@ -115,7 +116,7 @@ def _reduced(line: bytes) -> RankTable:
 
 
 PARSERS = (
-    Parser("flight recorder", sniff, parse),
+    Parser("flight recorder", sniff, parse, magic=b"\x80"),
     Parser("process view", sniff_view, parse_view),
-    Parser("reduced flight recorder", sniff_reduced, parse_reduced),
+    Parser("reduced flight recorder", sniff_reduced, parse_reduced, magic=REDUCED),
 )

@@ -6,17 +6,18 @@ the newest calls only. `to_json`/`from_json` carry it between machines.
 
 from __future__ import annotations
 
-import base64
 import zlib
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import accumulate
+from functools import lru_cache
 from typing import Any
+
+from doctor.evidence.columns import PackedColumns
 
 DONE, STARTED, P2P, SCHEDULED = 1, 2, 4, 0  # flags of a call
 KEPT_CALLS = 4  # newest calls kept with their frames, per group
 KEPT_FRAMES = 24
+_MAX_RANKS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,54 @@ class Signature:
         return zlib.crc32(repr((self.op, self.numel_in, self.numel_out, self.dtype)).encode())
 
 
+def fold_ranks(ranks: Sequence[int]) -> str:
+    """Sorted ranks as runs with equal steps: thousands of members in a few characters, equal for equal groups."""
+    runs, start = [], 0
+    while start < len(ranks):
+        end = start + 1
+        step = ranks[end] - ranks[start] if end < len(ranks) else 1
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == step:
+            end += 1
+        if end - start == 2 and step > 1:
+            end = start + 1
+        first, last = ranks[start], ranks[end - 1]
+        runs.append(str(first) if first == last else f"{first}-{last}" + (f"/{step}" if step > 1 else ""))
+        start = end
+    return ",".join(runs)
+
+
+@lru_cache(maxsize=1 << 16)
+def unfold_ranks(text: str) -> tuple[int, ...]:
+    """The inverse of `fold_ranks`. Raises ValueError for other text, or more ranks than there are on earth."""
+    ranks: list[int] = []
+    for run in filter(None, text.split(",")):
+        span, _, step = run.partition("/")
+        first, _, last = span.partition("-")
+        members = range(int(first), int(last or first) + 1, int(step or 1))
+        if len(ranks) + len(members) > _MAX_RANKS:
+            raise ValueError("a group of more ranks than any job has")
+        ranks += members
+    return tuple(ranks)
+
+
 @dataclass(frozen=True)
 class GroupView:
     """One process group as one rank saw it. Sequence numbers count collectives; -1 where unknown."""
 
     name: str
     desc: str
-    members: tuple[int, ...]  # global ranks; empty where the dump does not tell
+    ranks: str  # global ranks of the members, folded (`0-7,16-56/8`); empty where the dump does not tell
     enqueued: int
     started: int
     completed: int
     first: int = -1  # oldest and newest recorded sequence number of a collective
     last: int = -1
     digest: int = 0  # of all (sequence number, signature) between them: equal digests, equal calls
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The members' global ranks; the same object for equal groups."""
+        return unfold_ranks(self.ranks)
 
 
 @dataclass(frozen=True)
@@ -84,7 +120,7 @@ class Call:
 
 @dataclass(frozen=True)
 class RankTable:
-    """One dump. The arrays run over the recorded calls in the order in which the rank made them."""
+    """One dump. `calls` holds all recorded calls, `newest` the last of each group with their stacks."""
 
     rank: int | None
     where: str
@@ -92,11 +128,7 @@ class RankTable:
     version: str
     groups: tuple[GroupView, ...]
     signatures: tuple[Signature, ...]
-    group_of: array[int]  # 'H', index into groups
-    seq_of: array[int]  # 'q'; of send and recv the p2p sequence number
-    signature_of: array[int]  # 'H', index into signatures
-    flags_of: array[int]  # 'B'
-    created_of: array[int]  # 'q', nanoseconds since the epoch
+    calls: PackedColumns
     newest: tuple[Call, ...]
     threads: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # group index -> names of issuing threads
     truncated: bool = False
@@ -104,14 +136,15 @@ class RankTable:
 
     @property
     def newest_ns(self) -> int:
-        return max(self.created_of, default=0)
+        return max(self.calls.unpack().created, default=0)
 
     def calls_of(self, group: int) -> dict[int, list[Signature]]:
         """sequence number → signatures of the collectives of one group (several where calls were coalesced)."""
         calls: dict[int, list[Signature]] = {}
-        for index, owner in enumerate(self.group_of):
-            if owner == group and not self.flags_of[index] & P2P:
-                calls.setdefault(self.seq_of[index], []).append(self.signatures[self.signature_of[index]])
+        columns = self.calls.unpack()
+        for owner, seq, signature, flags in zip(*columns[:4], strict=True):
+            if owner == group and not flags & P2P:
+                calls.setdefault(seq, []).append(self.signatures[signature])
         return calls
 
     def to_json(self) -> dict[str, Any]:
@@ -124,7 +157,7 @@ class RankTable:
             "frames": [[frame.name, frame.filename, frame.line] for frame in frames],
             "newest": [self._plain(call, frames) for call in self.newest],
             "threads": {str(group): list(names) for group, names in self.threads.items()},
-            "arrays": {name: _packed(getattr(self, name), code) for name, code in _ARRAYS.items()},
+            "calls": self.calls.to_json(),
         }
 
     def _plain(self, call: Call, frames: Mapping[Frame, int]) -> dict[str, Any]:
@@ -137,11 +170,9 @@ class RankTable:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> RankTable:
         """Raises ValueError, KeyError or TypeError when the document is not of this form."""
-        arrays = {name: _unpacked(record["arrays"][name], code) for name, code in _ARRAYS.items()}
         frames = [Frame(*frame) for frame in record["frames"]]
-        groups = tuple(GroupView(**{**one, "members": tuple(one["members"])}) for one in record["groups"])
+        groups = tuple(GroupView(**one) for one in record["groups"])
         signatures = tuple(Signature(*one) for one in record["signatures"])
-        _check(arrays, len(groups), len(signatures))
         plain: dict[str, Any] = {key: record[key] for key in _PLAIN}
         return cls(
             **plain,
@@ -149,43 +180,11 @@ class RankTable:
             signatures=signatures,
             newest=tuple(_call(one, signatures, frames) for one in record["newest"]),
             threads={int(group): tuple(names) for group, names in record["threads"].items()},
-            group_of=arrays["group_of"],
-            seq_of=arrays["seq_of"],
-            signature_of=arrays["signature_of"],
-            flags_of=arrays["flags_of"],
-            created_of=arrays["created_of"],
+            calls=PackedColumns.from_json(record["calls"], len(groups), len(signatures)),
         )
 
 
 _PLAIN = ("rank", "where", "library", "version", "truncated", "library_version")
-_ARRAYS = {"group_of": "H", "seq_of": "q", "signature_of": "H", "flags_of": "B", "created_of": "q"}
-_DELTA = ("q",)  # kept as differences: small numbers compress well
-_MAX_CALLS = 1 << 20
-
-
-def _packed(values: array[int], code: str) -> str:
-    if code in _DELTA:
-        values = array(code, (now - before for before, now in zip([0, *values], values, strict=False)))
-    return base64.b64encode(zlib.compress(values.tobytes(), 6)).decode()
-
-
-def _unpacked(text: str, code: str) -> array[int]:
-    values: array[int] = array(code)
-    unzip = zlib.decompressobj()
-    data = unzip.decompress(base64.b64decode(text), _MAX_CALLS * values.itemsize)
-    if unzip.unconsumed_tail:
-        raise ValueError("more calls than a recorder holds")
-    values.frombytes(data)
-    if code in _DELTA:
-        values = array(code, accumulate(values))
-    return values
-
-
-def _check(arrays: Mapping[str, array[int]], groups: int, signatures: int) -> None:
-    if len({len(values) for values in arrays.values()}) != 1:
-        raise ValueError("the columns differ in length")
-    if max(arrays["group_of"], default=-1) >= groups or max(arrays["signature_of"], default=-1) >= signatures:
-        raise ValueError("a call refers to a group or signature that is not there")
 
 
 def _distinct(calls: Sequence[Call]) -> dict[Frame, int]:

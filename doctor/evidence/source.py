@@ -141,6 +141,7 @@ class Parser:
     name: str
     sniff: Callable[[bytes, str], float]
     parse: Callable[[Source], Iterable[object]]
+    magic: bytes = b""  # a file that starts so is asked of this parser first
 
 
 def looks_like_text(sample: bytes) -> bool:

@@ -8,9 +8,11 @@ import re
 import zlib
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
+from doctor.evidence.columns import Columns
 from doctor.evidence.rank_table import (
     DONE,
     KEPT_CALLS,
@@ -23,6 +25,7 @@ from doctor.evidence.rank_table import (
     GroupView,
     RankTable,
     Signature,
+    fold_ranks,
 )
 
 Entry = Mapping[str, Any]
@@ -114,11 +117,7 @@ class _Builder:
             version=str(self.dump.get("version", ""))[:20],
             groups=(*self.views(), *self.idle_groups()),
             signatures=tuple(self.signatures),
-            group_of=self.group_of,
-            seq_of=self.seqs,
-            signature_of=self.signature_of,
-            flags_of=self.flags,
-            created_of=self.created,
+            calls=Columns(self.group_of, self.seqs, self.signature_of, self.flags, self.created).pack(),
             newest=tuple(self.newest()),
             threads=self.threads(),
             truncated=truncated,
@@ -248,13 +247,16 @@ def _numel(sizes: Any) -> int:
         return -1
 
 
-def _members(ranks: Any) -> tuple[int, ...]:
-    """Members from `"[0, 1, 2]"` (a string in the dump) or a list."""
-    if isinstance(ranks, str):
-        return tuple(sorted(int(one) for one in re.findall(r"\d+", ranks[:1_000_000])))
+def _members(ranks: Any) -> str:
+    """Folded members from `"[0, 1, 2]"` (a string in the dump) or a list."""
     if isinstance(ranks, list):
-        return tuple(sorted(one for one in ranks if isinstance(one, int)))
-    return ()
+        ranks = ",".join(str(one) for one in ranks if isinstance(one, int))
+    return _folded(ranks[:1_000_000]) if isinstance(ranks, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def _folded(text: str) -> str:
+    return fold_ranks(sorted({int(one) for one in re.findall(r"\d+", text)}))
 
 
 def _frames(frames: Any) -> Iterable[Frame]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from doctor.evidence.columns import Columns
 from doctor.evidence.rank_table import DONE, P2P, RankTable
 from doctor.rules.fleet import Fleet
 
@@ -33,27 +34,28 @@ def packets(fleet: Fleet) -> Iterator[bytes]:
 
 
 def _slices(rank: int, table: RankTable) -> Iterator[bytes]:
-    ends = _ends(table)
-    for index, begun in enumerate(table.created_of):
-        track = _track(rank, table.group_of[index])
-        yield _packet(_number(8, begun) + _field(11, _begin(track, table, index)))
+    columns = table.calls.unpack()
+    ends = _ends(columns)
+    for index, begun in enumerate(columns.created):
+        track = _track(rank, columns.group[index])
+        yield _packet(_number(8, begun) + _field(11, _begin(track, table, columns, index)))
         yield _packet(_number(8, ends[index]) + _field(11, _number(9, SLICE_END) + _number(11, track)))
 
 
-def _ends(table: RankTable) -> list[int]:
+def _ends(columns: Columns) -> list[int]:
     """When each call is drawn to end: at the next of its group, 1 ms later at most."""
     following: dict[int, int] = {}
-    ends = [0] * len(table.created_of)
+    ends = [0] * len(columns.created)
     for index in range(len(ends) - 1, -1, -1):
-        begun, group = table.created_of[index], table.group_of[index]
+        begun, group = columns.created[index], columns.group[index]
         ends[index] = max(begun, min(begun + OPEN_NS, following.get(group, begun + OPEN_NS)))
         following[group] = begun
     return ends
 
 
-def _begin(track: int, table: RankTable, index: int) -> bytes:
-    signature, flags = table.signatures[table.signature_of[index]], table.flags_of[index]
-    notes = {"seq": str(table.seq_of[index]), "sizes": signature.sizes, "dtype": signature.dtype}
+def _begin(track: int, table: RankTable, columns: Columns, index: int) -> bytes:
+    signature, flags = table.signatures[columns.signature[index]], columns.flags[index]
+    notes = {"seq": str(columns.seq[index]), "sizes": signature.sizes, "dtype": signature.dtype}
     notes["done"] = "yes" if flags & DONE else "no"
     category = "p2p" if flags & P2P else "collective"
     head = _number(9, SLICE_BEGIN) + _number(11, track) + _text(22, category) + _text(23, signature.op)

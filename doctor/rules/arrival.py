@@ -60,9 +60,8 @@ def lateness_of(group: Group, fleet: Fleet) -> Lateness | None:
 
 
 def _created(member: Member) -> dict[int, int]:
-    table = member.table
-    columns = zip(table.group_of, table.seq_of, table.flags_of, table.created_of, strict=True)
-    return {seq: at for group, seq, flags, at in columns if group == member.index and not flags & P2P and at}
+    calls = zip(*member.table.calls.unpack(), strict=True)
+    return {seq: at for group, seq, _, flags, at in calls if group == member.index and not flags & P2P and at}
 
 
 def _late(arrivals: Mapping[int, Sequence[int]]) -> dict[int, list[float]]:

@@ -10,6 +10,7 @@ from doctor.evidence.job import JobFacts
 from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule, healthy
 from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.numbers import is_numeric
 from doctor.rules.suspects import SUB_CAUSES
 from doctor.text import name_ranks, plural
 from launcher.common.finding import Evidence, Finding
@@ -38,7 +39,8 @@ def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
         yield _left(left, job, fleet)
         return
     culprits = [one for one in first if not _lost_peer(one) and one.exit_status not in KILLED] or first[:1]
-    yield _finding(culprits, len(ended), job, fleet)
+    if not any(is_numeric(one.error) for one in culprits):  # that has a finding of its own
+        yield _finding(culprits, len(ended), job, fleet)
 
 
 def _ended(states: Sequence[ProcessState]) -> list[ProcessState]:

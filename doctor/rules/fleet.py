@@ -11,7 +11,7 @@ from functools import cached_property
 from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView
 from doctor.evidence.job import JobFacts
-from doctor.evidence.rank_table import Call, GroupView, RankTable, Signature
+from doctor.evidence.rank_table import Call, GroupView, RankTable, Signature, fold_ranks, unfold_ranks
 from doctor.evidence.stacks import Stack
 from doctor.text import fold
 from launcher.spec import format_coordinate
@@ -125,7 +125,8 @@ def _samples(tables: Sequence[RankTable]) -> tuple[dict[int, RankTable], dict[in
     newest, earlier = {}, {}
     for rank, found in by_rank.items():
         last = max(map(_attempt, found))
-        same = sorted((one for one in found if _attempt(one) == last), key=_age)
+        same = [one for one in found if _attempt(one) == last]
+        same = sorted(same, key=_age) if len(same) > 1 else same
         newest[rank] = same[-1]
         if len(same) > 1:
             earlier[rank] = same[0]
@@ -147,8 +148,10 @@ def _with_members(table: RankTable, view: ProcessView | None) -> RankTable:
     if view is None:
         return table
     groups = tuple(
-        replace(group, members=view.groups[group.name][1], desc=group.desc or view.groups[group.name][0])
-        if not group.members and group.name in view.groups
+        replace(
+            group, ranks=fold_ranks(sorted(view.groups[group.name][1])), desc=group.desc or view.groups[group.name][0]
+        )
+        if not group.ranks and group.name in view.groups
         else group
         for group in table.groups
     )
@@ -156,18 +159,19 @@ def _with_members(table: RankTable, view: ProcessView | None) -> RankTable:
 
 
 def _world(tables: Mapping[int, RankTable], job: JobFacts | None, stacks: Sequence[Stack]) -> frozenset[int]:
-    told = {rank for table in tables.values() for group in table.groups for rank in group.members}
+    folded = {group.ranks for table in tables.values() for group in table.groups}
+    told = {rank for ranks in folded for rank in unfold_ranks(ranks)}
     ranks = set(tables) | told | set(job.hosts if job else ()) | {one.rank for one in stacks if one.rank is not None}
     return frozenset(range(max(ranks) + 1)) if ranks else frozenset()
 
 
 def _groups(tables: Mapping[int, RankTable], world: frozenset[int]) -> list[Group]:
-    told: defaultdict[tuple[int, ...], list[Member]] = defaultdict(list)
+    told: defaultdict[str, list[Member]] = defaultdict(list)
     named: defaultdict[tuple[str, str], list[Member]] = defaultdict(list)
     for rank, table in tables.items():
         for index, view in enumerate(table.groups):
-            if view.members:
-                told[view.members].append(Member(rank, view, table, index))
+            if view.ranks:
+                told[view.ranks].append(Member(rank, view, table, index))
             else:
                 named[view.name, view.desc].append(Member(rank, view, table, index))
     for (name, desc), found in list(named.items()):
@@ -175,21 +179,18 @@ def _groups(tables: Mapping[int, RankTable], world: frozenset[int]) -> list[Grou
         if home:
             told[home] += found
             del named[name, desc]
-    groups = [group for members, found in told.items() for group in _told_groups(members, found)]
+    groups = [group for ranks, found in told.items() for group in _told_groups(unfold_ranks(ranks), found)]
     groups += [_inferred(found, world) for found in named.values()]
     return sorted(groups, key=lambda group: (group.members, group.name, group.desc))
 
 
-def _told_elsewhere(
-    name: str, desc: str, found: Sequence[Member], told: Mapping[tuple[int, ...], Sequence[Member]]
-) -> tuple[int, ...]:
-    """The members that other ranks' dumps give to a group of this name (dumps of mixed versions)."""
-    for members, known in told.items():
-        if any((one.view.name, one.view.desc) == (name, desc) for one in known) and all(
-            one.rank in members for one in found
-        ):
-            return members
-    return ()
+def _told_elsewhere(name: str, desc: str, found: Sequence[Member], told: Mapping[str, Sequence[Member]]) -> str:
+    """The (folded) members that other ranks' dumps give to a group of this name (dumps of mixed versions)."""
+    for ranks, known in told.items():
+        same_name = any((one.view.name, one.view.desc) == (name, desc) for one in known)
+        if same_name and {one.rank for one in found} <= set(unfold_ranks(ranks)):
+            return ranks
+    return ""
 
 
 def _told_groups(members: tuple[int, ...], found: Sequence[Member]) -> list[Group]:

@@ -62,7 +62,7 @@ def _quiet(fleet: Fleet, evidence: EvidenceSet) -> Iterator[Finding]:
             "no dump.",
             [f"no dump from {name_ranks(fleet.silent)}"],
         )
-    elif any(len(table.seq_of) for table in fleet.tables.values()):
+    elif any(table.calls.count for table in fleet.tables.values()):
         yield healthy(f"no recorded collective of {name_ranks(fleet.tables)} is pending")
 
 
@@ -207,10 +207,11 @@ def _before(rank: int, point: WaitPoint, group: Group | None = None) -> tuple[tu
     """(kind of group, newest number) of the other groups when a rank made the call; () if it did not make it."""
     member = (group or point.group).seen[rank]
     table, newest = member.table, dict[int, int]()
-    for index, owner in enumerate(table.group_of):
-        if owner == member.index and table.seq_of[index] == point.seq:
+    columns = table.calls.unpack()
+    for owner, number in zip(columns.group, columns.seq, strict=True):
+        if owner == member.index and number == point.seq:
             return tuple(sorted((_kind(table.groups[one]), seq) for one, seq in newest.items() if one != owner))
-        newest[owner] = table.seq_of[index]
+        newest[owner] = number
     return ()
 
 

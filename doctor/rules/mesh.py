@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView
 from doctor.evidence.job import JobFacts
+from doctor.evidence.rank_table import unfold_ranks
 from doctor.rules import Rule, healthy
 from doctor.rules.fleet import Fleet, fleet_of
 from doctor.text import fold, fold_hosts, name_ranks
@@ -105,29 +106,25 @@ def _moved(job: JobFacts, views: Sequence[ProcessView]) -> Iterator[Finding]:
 
 def _mismatched(fleet: Fleet) -> Iterator[Finding]:
     """A rank that others count into a group of some name, and that itself has other members under that name."""
-    own: dict[tuple[int, str], tuple[int, ...]] = {}
-    for rank, table in fleet.tables.items():
-        for view in table.groups:
-            if view.members:
-                own[rank, view.name] = view.members
-    odd: dict[tuple[str, tuple[int, ...], tuple[int, ...]], set[int]] = defaultdict(set)
-    for (_, name), members in own.items():
-        for other in members:
-            theirs = own.get((other, name), members)
-            if theirs != members:
-                left, right = sorted((members, theirs))
+    own = {(rank, view.name): view.ranks for rank, table in fleet.tables.items() for view in table.groups if view.ranks}
+    odd: dict[tuple[str, str, str], set[int]] = defaultdict(set)
+    for name, ranks in {(name, ranks) for (_, name), ranks in own.items()}:
+        for other in unfold_ranks(ranks):
+            theirs = own.get((other, name), ranks)
+            if theirs != ranks:
+                left, right = sorted((ranks, theirs))
                 odd[name, left, right].add(other)
-    for (name, left, right), ranks in sorted(odd.items()):
+    for (name, left, right), disagreeing in sorted(odd.items()):
         yield Finding(
             "mesh.group_mismatch",
             "error",
-            f"Group {name!r} has members {fold(left)} on some ranks and {fold(right)} on others: {name_ranks(ranks)} "
+            f"Group {name!r} has members {left} on some ranks and {right} on others: {name_ranks(disagreeing)} "
             "do not agree.",
             "Build the groups from the same list on every rank, in the same order (new_group is itself a collective).",
             0.95,
-            ranks=tuple(sorted(ranks)),
-            hosts=fleet.hosts_of(ranks),
-            detail={"group": name, "members": [fold(left), fold(right)]},
+            ranks=tuple(sorted(disagreeing)),
+            hosts=fleet.hosts_of(disagreeing),
+            detail={"group": name, "members": [left, right]},
         )
 
 

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from doctor.evidence import EvidenceSet
+from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule
 from doctor.rules.fleet import fleet_of
 from doctor.rules.straggler import series_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
+
+FIX = (
+    "Look at that step's data and learning rate on the rank named; torch.autograd.detect_anomaly() finds the "
+    "operation, a smaller learning rate or gradient clipping often helps."
+)
+_NUMERIC = re.compile(r"FloatingPointError|(?i:\b(?:loss|norm|grad\w*)\b.*\b(?:nan|inf)\b|not finite|non-?finite)")
+
+
+def is_numeric(error: str) -> bool:
+    """Whether an exception's last line says that a number was not finite."""
+    return bool(_NUMERIC.search(error))
+
+
+def find_ended_by_numbers(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Ranks that ended because a check found a number that is not finite."""
+    ended = [one for one in evidence.of(ProcessState) if one.rank is not None and is_numeric(one.error)]
+    ranks = tuple(sorted({one.rank for one in ended if one.rank is not None}))
+    if ranks:
+        fleet, first = evidence.once(fleet_of), min(ended, key=lambda one: one.time)
+        after = f" after step {first.step}" if first.step is not None else ""
+        yield Finding(
+            "numeric.nonfinite",
+            "error",
+            f"{name_ranks(ranks).capitalize()} ended{after} since a number is not finite: {first.error}",
+            FIX,
+            0.9,
+            ranks=ranks,
+            hosts=fleet.hosts_of(ranks),
+            coordinates=fleet.coordinates_of(ranks),
+            detail={"step": first.step, "time": first.time},
+            evidence=[Evidence("process", f"rank {one.rank}, {one.where}", one.error) for one in ended[:4]],
+        )
 
 
 def find_nonfinite(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -27,8 +61,7 @@ def find_nonfinite(evidence: EvidenceSet) -> Iterator[Finding]:
         "numeric.nonfinite",
         "error",
         f"The {field} is not finite since step {step}{alone}.",
-        "Look at that step's data and learning rate on the rank named; torch.autograd.detect_anomaly() finds the "
-        "operation, a smaller learning rate or gradient clipping often helps.",
+        FIX,
         0.9 if len(ranks) < len(series) else 0.8,
         ranks=ranks,
         hosts=fleet.hosts_of(ranks),
@@ -38,4 +71,7 @@ def find_nonfinite(evidence: EvidenceSet) -> Iterator[Finding]:
     )
 
 
-RULES = (Rule(("numeric.nonfinite",), (), find_nonfinite),)
+RULES = (
+    Rule(("numeric.nonfinite",), (), find_nonfinite),
+    Rule(("numeric.nonfinite",), ("hang",), find_ended_by_numbers),
+)
