@@ -20,7 +20,7 @@ from tui.feed.table import RankTable
 from tui.snapshot import Snapshot
 
 SILENT_S = 6.0  # without a sample for so long, a host counts as lost
-_PERIODS = ((256, 0.5), (4096, 1.0), (math.inf, 1.5))  # ranks up to which all nodes are read so often
+_PERIODS = ((256, 0.5), (8192, 1.0), (math.inf, 2.0))  # ranks up to which all nodes are read so often, in seconds
 
 
 class LiveFeed:
