@@ -80,6 +80,11 @@ def archive(with_psutil: bool) -> tuple[str, bytes]:
     return digest.hexdigest()[:16], buffer.getvalue()
 
 
+def bundle_names() -> tuple[str, str]:
+    """Names of the folders that hold the present code: without psutil and with it."""
+    return archive(with_psutil=False)[0], archive(with_psutil=True)[0]
+
+
 def local_bundle() -> str:
     """The same on this machine, without a process of its own."""
     return shared_bundle(Path.home() / BUNDLES, with_psutil=False)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from launcher.common.paths import home
@@ -23,8 +24,11 @@ def kept_file(cluster: str, inventory: str) -> Path:
     return home() / "preflight" / f"{cluster}-{hashlib.sha256(inventory.encode()).hexdigest()[:8]}.json"
 
 
-def keep(result: Result, inventory: str, baseline: Mapping[str, Snapshot]) -> None:
-    text = json.dumps({"schema": 1, **result.to_json(), "baseline": baseline})
+def keep(
+    result: Result, inventory: str, baseline: Mapping[str, Snapshot], bundles: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Write a result with what the hosts had, and where our node side lies on them."""
+    text = json.dumps({"schema": 1, **result.to_json(), "baseline": baseline, "bundles": dict(bundles)})
     LocalHost().write(str(kept_file(result.cluster, inventory)), text.encode())
 
 

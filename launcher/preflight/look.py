@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from launcher.common.paths import jobs_root
 from launcher.errors import CannotActError
-from launcher.hosts.bundle import local_bundle, put_bundle, shared_bundle
+from launcher.hosts.bundle import bundle_names, local_bundle, put_bundle, shared_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
 from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
@@ -50,13 +52,17 @@ class Sight:
 
 
 @contextmanager
-def looked_at(cluster: Cluster, names: Sequence[str]) -> Iterator[Sight]:
-    """The hosts `names` with their facts; closed at the end. Raises CannotActError outside of a Slurm allocation."""
+def looked_at(
+    cluster: Cluster, names: Sequence[str], remembered: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Sight]:
+    """The hosts `names` with their facts; closed at the end. Raises CannotActError outside of a Slurm allocation.
+
+    `remembered`: where our node side lay on hosts at an earlier look, which saves asking for it.
+    """
     sight = Sight(names, cluster.python or (sys.executable if not isinstance(cluster, SshCluster) else "python3"))
     try:
         _connect(sight, cluster)
-        _bring_node_side(sight, cluster)
-        _inspect(sight, cluster)
+        _look(sight, cluster, remembered)
         yield sight
     finally:
         for host in sight.hosts.values():
@@ -96,52 +102,44 @@ def _known(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     return {name: {"slurm_job": Allocation.from_environment().job_id} for name in names}
 
 
-def _bring_node_side(sight: Sight, cluster: Cluster) -> None:
-    if isinstance(cluster, LocalCluster):
-        sight.bundles = dict.fromkeys(sight.hosts, local_bundle())
-    elif isinstance(cluster, SlurmCluster):
-        from launcher.jobs.slurm_submit import jobs_directory
-
-        folder = jobs_directory(cluster) / ".node-side"
-        sight.bundles = dict.fromkeys(sight.hosts, shared_bundle(folder, sight.python != sys.executable))
-    else:
-        _take(sight, sight.bundles, on_all(list(sight.hosts.values()), lambda host: _bring(host, sight.python)))
-
-
-def _bring(host: Host, python: str) -> str | CannotActError:
-    try:
-        return put_bundle(host, python)
-    except CannotActError as error:
-        return error
-
-
-def _inspect(sight: Sight, cluster: Cluster) -> None:
+def _look(sight: Sight, cluster: Cluster, remembered: Mapping[str, str]) -> None:
+    """Bring our node side to each host and ask for its facts."""
+    bring = _bringer(sight, cluster)
+    current = [path for path in remembered.values() if PurePosixPath(path).name in bundle_names()]
     about = {"directory": _directory(cluster), "names": list(sight.names), "probe": SCRIPT}
-    names = list(sight.bundles)
-    times: dict[str, tuple[float, float]] = {}
 
-    def one(host: Host) -> Any:
+    def ask(host: Host, bundle: str) -> HostFacts:
         asked = time.time()
+        raw = call(host, sight.python, bundle, "inspect", LOOK_TIMEOUT_S, **about)
+        facts = read_facts(host.name, raw, asked, time.time(), cluster.env)
+        sight.bundles[host.name] = bundle
+        return replace(facts, ranks=cluster.nproc_per_node or len(facts.topology.devices) or 1)
+
+    def one(host: Host) -> HostFacts | CannotActError:
         try:
-            return call(host, sight.python, sight.bundles[host.name], "inspect", LOOK_TIMEOUT_S, **about)
+            if remembered.get(host.name) in current:
+                with suppress(CannotActError):  # it was removed there, or something else that is told below
+                    return ask(host, remembered[host.name])
+            return ask(host, bring(host))
         except CannotActError as error:
             return error
-        finally:
-            times[host.name] = (asked, time.time())
 
-    raw: dict[str, Any] = {}
-    _take(sight, raw, on_all([sight.hosts[name] for name in names], one))
-    for name, answer in raw.items():
-        facts = read_facts(name, answer, *times[name], cluster.env)
-        sight.facts[name] = replace(facts, ranks=cluster.nproc_per_node or len(facts.topology.devices) or 1)
-
-
-def _take(sight: Sight, into: dict[str, Any], answers: Mapping[str, Any]) -> None:
-    for name, answer in answers.items():
+    for name, answer in on_all(list(sight.hosts.values()), one).items():
         if isinstance(answer, CannotActError):
             sight.silent[name] = answer
         else:
-            into[name] = answer
+            sight.facts[name] = answer
+
+
+def _bringer(sight: Sight, cluster: Cluster) -> Callable[[Host], str]:
+    """How a host gets our node side: host -> its folder there."""
+    if isinstance(cluster, SshCluster):
+        return lambda host: put_bundle(host, sight.python)
+    if isinstance(cluster, LocalCluster):
+        folder = local_bundle()
+    else:
+        folder = shared_bundle(Path(_directory(cluster)) / ".node-side", sight.python != sys.executable)
+    return lambda host: folder
 
 
 def _directory(cluster: Cluster) -> str:

@@ -36,7 +36,7 @@ def preflight(wish: Wish) -> Result:
     before = read_kept(wish.cluster_name, wish.inventory)
     baseline: dict[str, Snapshot] = dict(before.get("baseline", {}))
     wish.say(f"looking at {len(wish.hosts)} hosts")
-    with looked_at(wish.cluster, wish.hosts) as sight:
+    with looked_at(wish.cluster, wish.hosts, before.get("bundles", {})) as sight:
         found = run_checks(list(sight.facts.values()))
         found += [] if wish.accept else _drift(sight, baseline)
         meeting = hold_meeting(sight) if len(sight.facts) > 1 else Meeting(0, {})
@@ -49,7 +49,8 @@ def preflight(wish: Wish) -> Result:
     now = time.time()
     hosts = verdicts(sight.names, found, sight.silent)
     result = Result(wish.cluster_name, hosts, now, now + EXPIRY_S, measured.to_json())
-    keep(result, wish.inventory, baseline | _sound(sight, result, baseline, wish.accept))
+    sound = _sound(sight, result, baseline, wish.accept)
+    keep(result, wish.inventory, baseline | sound, {**before.get("bundles", {}), **sight.bundles})
     return result
 
 

@@ -14,20 +14,28 @@ Answers = Mapping[str, Mapping[str, Any]]  # host -> what launcher/agent/meet.py
 
 
 def reachability(answers: Answers, calls: Mapping[str, Sequence[str]], port: int) -> Iterator[Finding]:
-    """The hosts to which or from which nothing comes through, and single paths that are closed."""
+    """The hosts to which or from which nothing comes through, and single paths that are closed.
+
+    A host's way in and its way out are judged apart: a firewall mostly closes one of them.
+    """
     tried = [(host, peer) for host in answers for peer in calls[host] if peer in answers]
     failed = [(host, peer) for host, peer in tried if peer not in answers[host]["reached"]]
-    culprits = blame(tried, failed)
-    for host in culprits.hosts:
-        own = [pair for pair in failed if host in pair]
-        clear = [
-            pair for pair in own if not set(culprits.hosts) - {host} & set(pair)
-        ] or own  # else both may be at fault
-        inward = [pair for pair in clear if pair[1] == host]
-        outward = [pair for pair in clear if pair[0] == host]
+    culprits = blame(map(_ways, tried), map(_ways, failed))
+    for host in dict.fromkeys(way.partition(" ")[2] for way in culprits.hosts):
+        inward = [pair for pair in failed if pair[1] == host and f"into {host}" in culprits.hosts]
+        outward = [pair for pair in failed if pair[0] == host and f"from {host}" in culprits.hosts]
         yield _closed(host, port, answers, inward, outward)
-    for pair in culprits.links:
-        yield _link([one for one in failed if pair == frozenset(one)], port, answers)
+    paths: dict[frozenset[str], list[tuple[str, str]]] = {}
+    for pair in failed:
+        if frozenset(_ways(pair)) in culprits.links:
+            paths.setdefault(frozenset(pair), []).append(pair)
+    for path in paths.values():
+        yield _link(path, port, answers)
+
+
+def _ways(call: tuple[str, str]) -> tuple[str, str]:
+    """The way out of the caller and the way into the called host."""
+    return f"from {call[0]}", f"into {call[1]}"
 
 
 def _closed(

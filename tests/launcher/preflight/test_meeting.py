@@ -54,6 +54,21 @@ def test_a_closed_port_is_told_from_a_closed_way_out() -> None:
     assert judged(answers([*(("n3", peer) for peer in NAMES), *((peer, "n3") for peer in NAMES)])) == [(["n3"], "both")]
 
 
+@pytest.mark.parametrize("size", [3, 5, 13, 64])
+@pytest.mark.parametrize("inward", [True, False])
+def test_a_closed_host_is_named_whatever_the_size(size: int, inward: bool) -> None:
+    """Among many hosts only a few call each."""
+    names = [f"n{number}" for number in range(size)]
+    calls = callees(names)
+    told: dict[str, Any] = {host: {"reached": {}, "failed": {}} for host in names}
+    for host, peers in calls.items():
+        for peer in peers:
+            closed = (peer if inward else host) == "n2"
+            told[host]["failed" if closed else "reached"][peer] = "Connection refused"
+    (finding,) = reachability(told, calls, 20100)
+    assert (list(finding.hosts), finding.detail["direction"]) == (["n2"], "in" if inward else "out")
+
+
 def test_two_closed_hosts_are_both_named() -> None:
     told = judged(answers((peer, host) for host in ("n3", "n5") for peer in NAMES))
     assert sorted(told) == [(["n3"], "in"), (["n5"], "in")]
