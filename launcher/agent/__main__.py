@@ -60,6 +60,8 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return find_ranks(**arguments)
     if command == "muster":
         return muster(**arguments)
+    if command == "in_step":
+        return {"node": os.environ["SLURMD_NODENAME"], "answer": answer(**arguments)}
     if command == "alive":
         agent = stop.find_agent(arguments["directory"], arguments["node_rank"])
         return {"alive": agent is not None, "disk_free": check.disk_free(arguments["directory"])}
@@ -71,7 +73,6 @@ def muster(job: str, directory: str, paths: list[str]) -> dict[str, Any]:
     from launcher.agent import check, stop
 
     return {
-        "node": os.environ["SLURMD_NODENAME"],
         "topology": os.environ.get("SLURM_TOPOLOGY_ADDR", ""),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         **stop.sweep(job),

@@ -13,6 +13,7 @@ from launcher.agent.check import free_port
 from launcher.errors import CannotActError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.jobs.site import Site
 from launcher.render import NodePlan, Rendezvous
 
 LISTEN_S = 30.0
@@ -31,36 +32,33 @@ def local_meeting(hosts: Sequence[str]) -> Meeting:
     return Meeting(Rendezvous("127.0.0.1", free_port()), dict.fromkeys(hosts, "lo"))
 
 
-def agree_on_endpoint(hosts: Mapping[str, Host], nodes: Sequence[NodePlan], facts: Mapping[str, Any]) -> Meeting:
+def agree_on_endpoint(site: Site, nodes: Sequence[NodePlan]) -> Meeting:
     """Let the first node listen and every node connect to each of its addresses; take the first that all reached.
 
-    `facts` are the answers of `describe` by host. Raises CannotActError naming who could not reach what.
+    Raises CannotActError naming who could not reach what.
     """
     first = nodes[0]
-    candidates = usable_addresses(facts[first.host]["addresses"])
+    candidates = usable_addresses(site.facts[first.host]["addresses"])
     if not candidates:
         raise CannotActError(f"{first.host} has no address but loopback", help="dlaunch preflight")
     nonce = secrets.token_hex(8)
-    arguments = json.dumps({"nonce": nonce, "seconds": LISTEN_S})
-    listener = hosts[first.host].stream([first.python, first.bundle, "listen", arguments])
+    listening = json.dumps({"nonce": nonce, "seconds": LISTEN_S})
+    listener = site.hosts[first.host].stream([first.python, first.bundle, "listen", listening])
     try:
         port = int(json.loads(next(iter(listener)))["port"])
-        plans = {node.host: node for node in nodes}
-        answers = on_all(
-            [hosts[node.host] for node in nodes],
-            lambda host: call(
-                host,
-                plans[host.name].python,
-                plans[host.name].bundle,
-                "reach",
-                candidates=candidates,
-                port=port,
-                nonce=nonce,
-            ),
-        )
+        arguments: dict[str, Any] = {"candidates": candidates, "port": port, "nonce": nonce}
+        answers = site.ask("reach", arguments) if site.ask else _ask_each(site.hosts, nodes, arguments)
     finally:
         listener.close()  # type: ignore[attr-defined]
-    return choose(first.host, candidates, port, answers, facts)
+    return choose(first.host, candidates, port, answers, site.facts)
+
+
+def _ask_each(hosts: Mapping[str, Host], nodes: Sequence[NodePlan], arguments: dict[str, Any]) -> Mapping[str, Any]:
+    plans = {node.host: node for node in nodes}
+    return on_all(
+        [hosts[node.host] for node in nodes],
+        lambda host: call(host, plans[host.name].python, plans[host.name].bundle, "reach", **arguments),
+    )
 
 
 def choose(

@@ -102,7 +102,10 @@ def prepare(request: RunRequest) -> Prepared:
         spares=cluster.spares if isinstance(cluster, SshCluster) else (),
         **placed_fields(layout),
     )
-    return Prepared(record, layout.spec, settings, layout.rendezvous, layout.notes)
+    notes = [*layout.notes]
+    if shape.max_restarts and settings.checkpoint_directory is None:
+        notes.append("without shared_filesystem no host can read another's checkpoints: a restart begins at step 0")
+    return Prepared(record, layout.spec, settings, layout.rendezvous, notes)
 
 
 def placed_fields(layout: Layout) -> dict[str, Any]:
@@ -123,7 +126,7 @@ def lay_out(cluster: Cluster, spec: JobSpec, site: Site, job: str) -> Layout:
         meeting = local_meeting([node.host for node in nodes])
     else:
         assignment = assign_on_hosts(spec, nodes, site.topologies)
-        meeting = agree_on_endpoint(site.hosts, assignment.nodes, site.facts)
+        meeting = agree_on_endpoint(site, assignment.nodes)
     placed = [replace(node, interface=meeting.interfaces[node.host]) for node in assignment.nodes]
     moved = replace(spec, mesh=assignment.mesh, mesh_given=spec.mesh_given or assignment.mesh.axes != spec.mesh.axes)
     return Layout(moved, placed, meeting.rendezvous, site.known, assignment.notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from launcher.topology import HostTopology, probe, probe_all
 REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
 
 
+Ask = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]  # command and arguments -> answer of every host
+
+
 @dataclass
 class Site:
     """Hosts by name. `scripts` and `workdirs` hold what lies elsewhere on a host than here."""
@@ -36,6 +39,7 @@ class Site:
     known: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
     workdirs: Mapping[str, str] = field(default_factory=dict)
+    ask: Ask | None = None  # a quicker way than a call to each host
 
     @property
     def devices_per_host(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,18 +14,23 @@ from launcher.hosts.slurm import SlurmHost
 from launcher.inventory import SlurmCluster
 from launcher.jobs.site import Site
 from launcher.jobs.slurm_submit import devices_per_node, jobs_directory
-from launcher.slurm.allocation import Allocation, muster
+from launcher.slurm.allocation import Allocation, ask_nodes
+from launcher.slurm.topology import node_order
 from launcher.slurm.values import index_list
 from launcher.topology import HostTopology, probe_all
 
 
 def slurm_site(cluster: SlurmCluster, allocation: Allocation, script: str, job: str) -> Site:
-    """Every node with its facts. What an earlier run of `job` left on them is ended first. Raises CannotActError."""
+    """Every node with its facts, in the order of the network: neighbours at a switch get neighbouring ranks.
+
+    What an earlier run of `job` left on them is ended first. Raises CannotActError.
+    """
     directory = jobs_directory(cluster)
     python = cluster.python or sys.executable
     bundle = shared_bundle(directory / ".node-side", with_psutil=python != sys.executable)
     arguments = {"job": job, "directory": str(directory), "paths": [script]}
-    facts = muster(allocation, [python, bundle, "muster"], json.dumps(arguments).encode())
+    answers = ask_nodes(allocation, python, bundle, "muster", arguments)
+    facts = {node: answers[node] for node in node_order({node: fact["topology"] for node, fact in answers.items()})}
     for node, fact in facts.items():
         if fact["missing"]:
             raise CannotActError(f"{node} has no file {script}", help="put the script where all nodes can read it")
@@ -38,6 +42,7 @@ def slurm_site(cluster: SlurmCluster, allocation: Allocation, script: str, job: 
         topologies=_topologies(cluster, hosts, facts),
         python=python,
         known={node: {"slurm_job": allocation.job_id} for node in facts},
+        ask=lambda command, arguments: ask_nodes(allocation, python, bundle, command, arguments),
     )
 
 
@@ -53,8 +58,8 @@ def _topologies(
     for node, topology in found.items():
         if isinstance(topology, HostError):
             raise topology
-        switches = tuple(str(facts[node].get("topology") or "").split(".")[:-1])
-        topologies[node] = allocated(replace(topology, switches=switches), str(facts[node].get("visible") or ""))
+        switches = tuple(facts[node]["topology"].split(".")[:-1])
+        topologies[node] = allocated(replace(topology, switches=switches), facts[node]["visible"])
     return topologies
 
 

@@ -1,10 +1,10 @@
-"""The allocation seen from inside its batch script: its nodes in the order of the network, and what they say."""
+"""The allocation seen from inside its batch script: its nodes, and what they say."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,8 @@ from launcher.errors import CannotActError
 from launcher.hosts.local import LocalHost
 from launcher.hosts.slurm import step_argv
 from launcher.slurm.client import hostnames
-from launcher.slurm.topology import node_order
 
-MUSTER_S = 60.0
+ASK_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,21 +33,22 @@ class Allocation:
         return cls(environ["SLURM_JOB_ID"], nodes, int(environ.get("SLURM_RESTART_COUNT", "0")))
 
 
-def muster(allocation: Allocation, argv: Sequence[str], input: bytes) -> dict[str, dict[str, Any]]:
-    """Run `argv` once on every node in one step; each prints one JSON line with its `node` and `topology`.
+def ask_nodes(
+    allocation: Allocation, python: str, bundle: str, command: str, arguments: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The answers of all nodes to a command of the node side, asked in one step; nodes in Slurm's order.
 
-    Node -> answer, in the order of the network: neighbours at a switch get neighbouring ranks. Raises CannotActError
-    naming the nodes that did not answer.
+    Raises CannotActError naming the nodes that did not answer.
     """
     step = step_argv(allocation.job_id, allocation.nodes, "--input=all")
-    done = LocalHost("the allocation").run([*step, *argv], input=input, timeout=MUSTER_S)
-    answers = {answer["node"]: answer for answer in json_lines(done.text)}
+    given = json.dumps({"command": command, "arguments": arguments}).encode()
+    done = LocalHost("the allocation").run([*step, python, bundle, "in_step"], input=given, timeout=ASK_S)
+    answers = {line["node"]: line["answer"] for line in json_lines(done.text)}
     silent = [node for node in allocation.nodes if node not in answers]
     if silent:
         words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise CannotActError(f"{', '.join(silent)} did not answer: {words}", help=f"scontrol show node {silent[0]}")
-    order = node_order({node: str(answer.get("topology") or "") for node, answer in answers.items()})
-    return {node: answers[node] for node in order}
+    return {node: answers[node] for node in allocation.nodes}
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:
