@@ -39,6 +39,7 @@ def single_process(
     batch: int = 8,
     seq: int = 32,
     seed: int = 0,
+    lr: float = 3e-3,
     prepare: Callable[[Transformer], None] = lambda model: None,
     after_backward: Callable[[nn.Module], object] = lambda model: None,
 ) -> Run:
@@ -47,7 +48,7 @@ def single_process(
     model = build_on_meta(config)
     materialize([model], torch.device("cpu"), seeded(seed, config.layers))
     prepare(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
     data = TrainingData(load_tokens("synthetic", seed), batch, seq, seed, index=0, degree=1)
     result = Run()
     for step in range(steps):

@@ -87,11 +87,22 @@ def cut(model: Transformer, layers: range, first: bool, last: bool) -> Transform
     return stage
 
 
+class Stage(PipelineStage):
+    """Torch's stage. The trial run by which torch learns its shapes is no training: no dropout, no token is counted."""
+
+    def _compute_outputs(self, *args: Tensor, module: nn.Module, **kwargs: Any) -> Any:
+        module.eval()
+        try:
+            return super()._compute_outputs(*args, module=module, **kwargs)
+        finally:
+            module.train()
+
+
 def stages_by_hand(
     parts: Mapping[int, nn.Module], shape: Pipeline, device: torch.device, group: dist.ProcessGroup
 ) -> list[Any]:
     """One torch stage for each of this rank's parts; shapes are inferred from the first micro-batch."""
-    return [PipelineStage(part, index, shape.stages, device, group=group) for index, part in parts.items()]
+    return [Stage(part, index, shape.stages, device, group=group) for index, part in parts.items()]
 
 
 def stages_by_tracing(
