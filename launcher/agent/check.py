@@ -36,8 +36,19 @@ def describe_host(directory: str, paths: Sequence[str]) -> dict[str, Any]:
         "directory": directory,
         "disk_free": disk_free(directory),
         "missing": [path for path in paths if not Path(path).exists()],
-        "py_spy": shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"),
+        "py_spy": find_py_spy(),
     }
+
+
+def find_py_spy() -> str | None:
+    """The py-spy beside this Python or on PATH."""
+    return shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+
+
+def collectable(environment: Mapping[str, str]) -> dict[str, bool]:
+    """What the doctor can get of ranks that run in `environment` on this host."""
+    sizes = [environment.get(name, "2000") for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")]
+    return {"stacks": find_py_spy() is not None, "flight_recorder": "0" not in sizes}
 
 
 def resolve(name: str) -> str | None:

@@ -21,6 +21,7 @@ from types import FrameType
 import psutil
 
 from launcher.agent import shim, tree
+from launcher.agent.check import collectable
 from launcher.agent.outcome import rank_outcomes, read_tail, torchrun_log_directory
 from launcher.agent.plan import AgentPlan
 from launcher.agent.sampler import NodeSampler
@@ -56,6 +57,7 @@ class Agent:
             start_time=psutil.Process().create_time(),
             ranks=tuple(RankStatus(rank, local) for local, rank in enumerate(self._rank_numbers())),
             versions=node_versions(),
+            collectable=collectable(plan.env),
         )
 
     def _rank_numbers(self) -> range:

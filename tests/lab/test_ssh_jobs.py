@@ -158,6 +158,11 @@ def test_spares_without_a_shared_file_system_are_refused(jobs: LabJobs) -> None:
     assert done.returncode == 2 and "shared_filesystem: true" in done.stderr
 
 
+def test_a_restart_that_would_begin_anew_is_told_before(jobs: LabJobs) -> None:
+    plan = jobs.run("run", "--dry-run", jobs.script("print(1)"), "--nodes", "2", "--max-restarts", "1").stdout
+    assert "a restart begins at step 0" in plan
+
+
 def test_too_many_nodes_are_refused(jobs: LabJobs) -> None:
     done = jobs.run("run", jobs.script("print(1)"), "--nodes", "5")
     assert done.returncode == 2 and "--nodes: 5 nodes asked for, but the cluster has 4 hosts" in done.stderr

@@ -32,6 +32,10 @@ def test_a_job_succeeds_and_says_so(dlaunch: Dlaunch) -> None:
     assert "hello from 0" in done.stdout and "succeeded" in done.stdout
     shown = dlaunch.run("logs", "last").stdout
     assert "node1:1:dp_replicate1 | hello from 1" in shown
+    (job,) = dlaunch.json("ps")["jobs"]
+    for status in dlaunch.statuses(job["job"]):
+        assert status.collectable == {"stacks": True, "flight_recorder": True}
+        assert status.versions["torch"]
 
 
 def test_what_render_prints_is_what_runs(dlaunch: Dlaunch) -> None:
