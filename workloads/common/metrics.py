@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 
-from workloads.common.config import ModelConfig
 from workloads.common.costs import Sizes
+from workloads.common.flops import PEAK_FLOPS, family, flops_per_token
 from workloads.common.strategy import Job
-
-PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "B200": 2250e12, "L40S": 362e12}  # dense bf16, by name
 
 
 class Progress:
@@ -76,7 +74,7 @@ class Throughput:
     def of(cls, job: Job) -> Throughput:
         sizes, options = Sizes.of(job.config), job.options
         tokens = options.batch * options.seq
-        flops = tokens * flops_per_token(job.config, sizes.active, options.seq)
+        flops = tokens * flops_per_token(sizes, options.seq)
         return cls(options.steps, tokens, int(sizes.total), flops, job.world.device, job.world.size)
 
     def line(self, step: int, totals: Totals, step_s: float) -> str:
@@ -98,14 +96,9 @@ class Throughput:
         }
 
 
-def flops_per_token(config: ModelConfig, active_parameters: float, seq: int) -> float:
-    """6 per parameter and token, and 12·layers·dim·seq for the attention scores (PaLM, appendix B)."""
-    return 6 * active_parameters + 12 * config.layers * config.dim * seq
-
-
 def utilization(flops_per_s: float, device: torch.device) -> float | None:
     """Share of the device's dense bf16 peak that one device reached; None where the peak is not known, as on CPU."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device)
-    return next((flops_per_s / peak for key, peak in PEAK_FLOPS.items() if key in name), None)
+    kind = family(torch.cuda.get_device_name(device))
+    return flops_per_s / PEAK_FLOPS[kind] if kind else None
