@@ -38,7 +38,7 @@ def preflight(wish: Wish) -> Result:
     wish.say(f"looking at {len(wish.hosts)} hosts")
     with looked_at(wish.cluster, wish.hosts, before.get("bundles", {})) as sight:
         found = run_checks(list(sight.facts.values()))
-        found += [] if wish.accept else _drift(sight, baseline)
+        found += [] if wish.accept else _drift(sight, baseline, found)
         meeting = hold_meeting(sight) if len(sight.facts) > 1 else Meeting(0, {})
         found += _met(sight, meeting)
         measured = Measured()
@@ -54,10 +54,11 @@ def preflight(wish: Wish) -> Result:
     return result
 
 
-def _drift(sight: Sight, baseline: dict[str, Snapshot]) -> list[Finding]:
-    return [
-        finding for name, facts in sight.facts.items() if name in baseline for finding in drift(facts, baseline[name])
-    ]
+def _drift(sight: Sight, baseline: dict[str, Snapshot], found: Sequence[Finding]) -> list[Finding]:
+    """What is worse than last time, but for what the host's peers have told already."""
+    told = {(finding.code, host) for finding in found for host in finding.hosts}
+    worse = [one for name, facts in sight.facts.items() if name in baseline for one in drift(facts, baseline[name])]
+    return [finding for finding in worse if (finding.code, finding.hosts[0]) not in told]
 
 
 def _met(sight: Sight, meeting: Meeting) -> list[Finding]:
