@@ -96,10 +96,9 @@ def test_groups_of_watchdog_lines(tmp_path: Path, line: str, group: str) -> None
 
 
 def test_watchdog_lines_without_numbers(tmp_path: Path) -> None:
-    text = "[E ProcessGroupNCCL.cpp:566] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, "
-    found, _ = records(
-        tmp_path, text + "TensorShape=[2, 3], Timeout(ms)=1800000) ran for 1808426 milliseconds before\n"
-    )
+    work = "WorkNCCL(OpType=ALLREDUCE, TensorShape=[2, 3], Timeout(ms)=1800000) ran for 1808426 milliseconds before"
+    text = f"[E ProcessGroupNCCL.cpp:566] [Rank 2] Watchdog caught collective operation timeout: {work}\n"
+    found, _ = records(tmp_path, text)
     (timeout,) = of(found, WorkTimeout)
     assert (timeout.rank, timeout.seq, timeout.numel_in, timeout.call) == (2, NO_NUMBER, 6, "ALLREDUCE")
 
