@@ -23,6 +23,7 @@ from launcher.preflight.facts import HostFacts, read_facts
 from launcher.topology.probe import SCRIPT
 
 LOOK_TIMEOUT_S = 90.0
+AT_ONCE = 64  # hosts; they do the work, we only wait
 THIS_MACHINE = "localhost"
 
 
@@ -124,7 +125,7 @@ def _look(sight: Sight, cluster: Cluster, remembered: Mapping[str, str]) -> None
         except CannotActError as error:
             return error
 
-    for name, answer in on_all(list(sight.hosts.values()), one).items():
+    for name, answer in on_all(list(sight.hosts.values()), one, AT_ONCE).items():
         if isinstance(answer, CannotActError):
             sight.silent[name] = answer
         else:
