@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +71,17 @@ def write(ranks: int, folder: Path) -> None:
 
 def write_reduced(ranks: int, folder: Path) -> None:
     """The records of all ranks, a file a host: all from the calls of one rank, and of the last, which misses one."""
-    usual, late = (tabulate(normalised(one.dump()), 0, "") for one in _played(grid(2 * TP, TP)[:2]))
+    usual, late = (tabulate(normalised(one.dump()), 0, "").to_json() for one in _played(grid(2 * TP, TP)[:2]))
     for host in range(0, ranks, RANKS_PER_HOST):
         with (folder / f"recorder-{host}.jsonl").open("w") as lines:
             for rank in range(host, min(ranks, host + RANKS_PER_HOST)):
-                table = late if rank == ranks - 1 else usual
+                record = late if rank == ranks - 1 else usual
                 row, column = divmod(rank, TP)
                 members = (range(row * TP, row * TP + TP), range(column, ranks, TP), range(ranks))
-                groups = tuple(
-                    replace(view, ranks=fold_ranks(one)) for view, one in zip(table.groups, members, strict=True)
-                )
-                record = replace(table, rank=rank, where=f"fr.{rank}", groups=groups).to_json()
+                groups = [
+                    {**view, "ranks": fold_ranks(one)} for view, one in zip(record["groups"], members, strict=True)
+                ]
+                record = {**record, "rank": rank, "where": f"fr.{rank}", "groups": groups}
                 lines.write(json.dumps({"dlaunch_rank_table": record}) + "\n")
 
 

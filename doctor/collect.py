@@ -61,7 +61,7 @@ def reach(record: JobRecord) -> tuple[dict[str, Host], dict[str, str]]:
     for name in dict.fromkeys(node.host for node in record.nodes):
         try:
             reached |= connect([name], record.addresses)
-        except CannotActError as error:  # noqa: PERF203 - each host on its own
+        except CannotActError as error:
             failures[name] = error.message
     return reached, failures
 

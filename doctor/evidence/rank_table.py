@@ -51,6 +51,8 @@ class Signature:
 
 def fold_ranks(ranks: Sequence[int]) -> str:
     """Sorted ranks as runs with equal steps: thousands of members in a few characters, equal for equal groups."""
+    if isinstance(ranks, range) and ranks.step == 1 and len(ranks) > 1:
+        return f"{ranks[0]}-{ranks[-1]}"
     runs, start = [], 0
     while start < len(ranks):
         end = start + 1
