@@ -21,7 +21,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class KnownBug:
-    """A bug in versions `since` ≤ v < `fixed` (None: open). It shows in a stack frame, a log line, or a setting."""
+    """A bug in versions `since` ≤ v < `fixed` (None: open; where no fix is known to us, the next minor version). It shows in a stack frame, a log line, or a setting."""
 
     title: str
     since: Version
@@ -51,7 +51,7 @@ BUGS: Sequence[KnownBug] = (
         (2, 25, 0),
         (2, 26, 0),
         "NVIDIA/nccl 2.25.1",
-        "NCCL 2.26 or later",
+        "another NCCL than 2.25",
         stack=r"ncclCommAbort|commReclaim",
     ),
     KnownBug(
@@ -59,7 +59,7 @@ BUGS: Sequence[KnownBug] = (
         (2, 23, 4),
         (2, 24, 0),
         "NVIDIA/nccl 2.23.4",
-        "NCCL 2.24 or later",
+        "another NCCL than 2.23.4",
         stack=r"ncclCommDestroy|ncclCommFinalize|ncclCommAbort",
     ),
     KnownBug(
@@ -67,7 +67,7 @@ BUGS: Sequence[KnownBug] = (
         (2, 19, 0),
         (2, 20, 0),
         "NVIDIA/nccl#1116",
-        "NCCL 2.20 or later, or NCCL_CUMEM_ENABLE=0",
+        "NCCL_CUMEM_ENABLE=0, or another NCCL than 2.19",
         setting=("NCCL_CUMEM_ENABLE", "1"),
     ),
     KnownBug(
@@ -75,7 +75,7 @@ BUGS: Sequence[KnownBug] = (
         (2, 13, 0),
         (2, 14, 0),
         "NVIDIA/nccl#750",
-        "unset CUDA_LAUNCH_BLOCKING, or NCCL 2.14 or later",
+        "unset CUDA_LAUNCH_BLOCKING, or a later NCCL than 2.13",
         event="blocking_env",
     ),
     KnownBug(
