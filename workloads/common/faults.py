@@ -30,11 +30,12 @@ class Kind:
 
 _SECONDS = {"seconds": "0.5"}
 _ABORTS = "the ranks abort or fail with a message of gloo instead of hanging"
+_SHIFTED = "hangs where the next collective fits or is in another group; aborts where it has another size"
 _REPLICATED = ("ddp", "hsdp", "nd")  # may hold whole copies of one parameter shard
 
 KINDS: dict[str, Kind] = {
-    "skip_collective": Kind("reduce", "one rank leaves out the all-reduce of loss and norm"),
-    "extra_collective": Kind("reduce", "one rank all-reduces once more than the others"),
+    "skip_collective": Kind("reduce", "one rank leaves out the all-reduce of loss and norm", on_gloo=_SHIFTED),
+    "extra_collective": Kind("reduce", "one rank all-reduces once more than the others", on_gloo=_SHIFTED),
     "collective_order": Kind("reduce", "one rank all-reduces before it broadcasts, the others after", on_gloo=_ABORTS),
     "collective_shape": Kind("reduce", "one rank reduces another number of elements", on_gloo=_ABORTS),
     "collective_dtype": Kind("reduce", "one rank reduces another element type", on_gloo=_ABORTS),
@@ -45,7 +46,7 @@ KINDS: dict[str, Kind] = {
     "slow_node": Kind("forward", "all ranks of one node compute longer", {"node": "1", **_SECONDS}),
     "stop": Kind("forward", "one rank gets SIGSTOP"),
     "die": Kind("forward", "one rank exits without a word: status 0, or SIGKILL", {"how": "exit"}),
-    "swallow": Kind("forward", "one rank swallows an exception and leaves out the rest of its step"),
+    "swallow": Kind("forward", "one rank swallows an exception and leaves out the rest of its step", on_gloo=_SHIFTED),
     "early_exit": Kind("data", "one rank runs out of data and leaves the loop"),
     "unused_parameter": Kind("forward", "one rank's last feed-forward is bypassed: no gradients", {}, ("ddp",)),
     "rank0_evaluation": Kind("forward", "rank 0 alone evaluates, with a collective in it", {"rank": "0"}),
