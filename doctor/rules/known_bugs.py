@@ -21,7 +21,10 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class KnownBug:
-    """A bug in versions `since` ≤ v < `fixed` (None: open; where no fix is known to us, the next minor version). It shows in a stack frame, a log line, or a setting."""
+    """A bug in versions `since` ≤ v < `fixed` (None: open; the next minor version where no fix is known to us).
+
+    It shows in a stack frame, a log line, or a setting.
+    """
 
     title: str
     since: Version
