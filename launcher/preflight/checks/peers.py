@@ -22,6 +22,7 @@ MUST_AGREE: Mapping[str, tuple[str, str]] = {
     "driver": ("preflight.version_mismatch", "install the same driver everywhere"),
     "cuda": ("preflight.version_mismatch", "install the same driver everywhere"),
 }
+TOLD_BY_OTHERS = ("torch", "driver", "cuda")  # that it is missing is another check's finding
 # Variables that rightly differ where hosts name their NICs differently, and those that have a check of their own.
 PASSED_OVER = ("SOCKET_IFNAME", "_HCA", *RECORDER_SIZES)
 
@@ -52,9 +53,8 @@ def alike(hosts: Sequence[HostFacts]) -> list[list[HostFacts]]:
 def versions(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
     """One finding for each version that some hosts have otherwise, or lack."""
     for name, (code, fix) in MUST_AGREE.items():
-        have = {facts.host: facts.versions.get(name, "none") for facts in hosts}
-        if name in ("driver", "cuda"):
-            have = {facts.host: have[facts.host] for facts in hosts if name in facts.versions}
+        asked = [facts for facts in hosts if name in facts.versions or name not in TOLD_BY_OTHERS]
+        have = {facts.host: facts.versions.get(name, "none") for facts in asked}
         if not have:
             continue
         common, differing = outliers(have)

@@ -51,8 +51,14 @@ def test_sound_hosts_have_no_finding_and_nothing_unseen() -> None:
     assert run_checks([]) == []
 
 
+def without(package: str) -> dict[str, str]:
+    return {name: version for name, version in sound().versions.items() if name != package}
+
+
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "other torch": ("torch.version_mismatch", {"versions": {**sound().versions, "torch": "2.8.0"}}),
+    "no torch": ("preflight.no_torch", {"versions": without("torch")}),
+    "no NCCL": ("nccl.version_mismatch", {"versions": without("nvidia-nccl-cu12")}),
     "other NCCL": ("nccl.version_mismatch", {"versions": {**sound().versions, "nvidia-nccl-cu12": "2.26.2"}}),
     "other driver": ("preflight.version_mismatch", {"versions": {**sound().versions, "driver": "550.9"}}),
     "other variable": ("env.mismatch", {"environment": {"NCCL_ALGO": "Ring"}}),
