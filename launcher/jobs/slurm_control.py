@@ -14,7 +14,7 @@ from launcher.jobs.record import ENDED, JobRecord, read_record, write_record
 from launcher.jobs.result import read_statuses
 from launcher.jobs.store import StoredJob, append_event, is_supervised
 from launcher.slurm import client
-from launcher.slurm.client import Poller
+from launcher.slurm.client import FIRST_PAUSE_S, Poller
 from launcher.slurm.lifecycle import News, news
 from launcher.slurm.status import JobStatus
 
@@ -30,9 +30,11 @@ class Refresher:
 
     def refresh(self, jobs: Iterable[StoredJob]) -> None:
         """Write the news of those jobs that have not ended by their own records."""
-        sight = self.poller.look()
-        self.trouble = sight.trouble
         waiting = [job for job in jobs if job.record.slurm_id and job.record.state not in ENDED]
+        sight = self.poller.look()
+        if any(_own(job.record, sight.jobs) is None for job in waiting):
+            sight = self.poller.look(oldest=FIRST_PAUSE_S)  # it may have been submitted since the last look
+        self.trouble = sight.trouble
         if sight.trouble or not waiting:
             return
         statuses = {job.record.job: _own(job.record, sight.jobs) for job in waiting}

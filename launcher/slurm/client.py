@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Iterable, Sequence
@@ -120,19 +121,18 @@ class Poller:
 
     user: str | None = None
     _sight: Sight = field(default_factory=lambda: Sight({}))
-    _next: float = 0.0
+    _asked: float = -math.inf
     _pause: float = FIRST_PAUSE_S
 
-    def look(self) -> Sight:
-        """The newest sight; it may be up to LONGEST_PAUSE_S old."""
-        now = time.monotonic()
-        if now < self._next:
+    def look(self, oldest: float = math.inf) -> Sight:
+        """The newest sight, not older than `oldest` seconds; otherwise up to LONGEST_PAUSE_S."""
+        if time.monotonic() < self._asked + min(self._pause, oldest):
             return self._sight
         before = self._sight
         self._sight = self._ask(before)
         changed = self._sight.jobs != before.jobs
         self._pause = FIRST_PAUSE_S if changed else min(self._pause * 1.5, LONGEST_PAUSE_S)
-        self._next = time.monotonic() + self._pause
+        self._asked = time.monotonic()
         return self._sight
 
     def _ask(self, before: Sight) -> Sight:

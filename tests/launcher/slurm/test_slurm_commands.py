@@ -66,7 +66,9 @@ def test_polls_become_rare_while_nothing_changes(login: SlurmLab) -> None:
     poller = Poller()
     first = poller.look()
     assert poller.look() is first
-    wait_until(lambda: poller.look() is not first, "the next poll")
+    assert poller.look(oldest=0.0) is not first
+    again = poller.look()
+    wait_until(lambda: poller.look() is not again, "the next poll")
 
 
 def test_commands_run_beside_a_job_that_holds_everything(bench: Bench, login: SlurmLab) -> None:
