@@ -41,7 +41,7 @@ def drill(
     if unknown:
         raise InputError(f"no drill {', '.join(sorted(unknown))}", where="NAME", help="ddoctor drill --list")
     outcomes = []
-    for one in cells(names, workloads or ("ddp",)):
+    for one in cells(names, workloads or ("ddp",), nproc_per_node):
         if only_list:
             click.echo(f"{one.fault:20} {one.workload:8} → {' or '.join(one.expectation.codes)}")
             continue

@@ -22,6 +22,7 @@ from launcher.jobs.result import read_statuses
 from launcher.jobs.store import StoredJob
 
 HEALTHY = "healthy"
+SLOW_NODE = 1  # the node that the workloads' `slow_node` slows by default
 STILL_S = 6.0  # without a step and a job hangs, as far as drills with their short steps go
 PATIENCE_S = 150.0
 LOOK_S = 0.25
@@ -37,6 +38,14 @@ class Drill:
     workload: str
     rank: int = 1
     step: int = 5
+    node_size: int = 2  # ranks of a node
+
+    @property
+    def culprits(self) -> tuple[int, ...]:
+        """The ranks that the fault concerns: a node's, where its kind says so."""
+        if self.expectation.by_node:
+            return tuple(range(SLOW_NODE * self.node_size, (SLOW_NODE + 1) * self.node_size))
+        return (self.rank,) if self.expectation.ranked else ()
 
     @property
     def expectation(self) -> Expectation:
@@ -74,7 +83,7 @@ class Outcome:
             "fault": self.drill.fault,
             "workload": self.drill.workload,
             "cluster": "",
-            "expected": {"code": expectation.codes, "ranks": [self.drill.rank] if expectation.ranked else []},
+            "expected": {"code": expectation.codes, "ranks": list(self.drill.culprits)},
             "answer": self.answer,
             "ranks": list(self.ranks),
             "right": self.right,
@@ -153,13 +162,13 @@ def score(drill: Drill, verdict: Verdict, seconds: float) -> Outcome:
         verdict.answer,
         ranks,
         bool(said & set(expectation.codes)),
-        not expectation.ranked or drill.rank in ranks,
+        set(drill.culprits) <= set(ranks),
         seconds,
         detail={"cause": first.cause, "sub_cause": first.detail.get("sub_cause")} if first else None,
     )
 
 
-def cells(names: Sequence[str], workloads: Sequence[str], backend: str = "gloo") -> Iterator[Drill]:
+def cells(names: Sequence[str], workloads: Sequence[str], node_size: int = 2, backend: str = "gloo") -> Iterator[Drill]:
     """The drills of `names` (all where none is given) that make sense for these workloads on this backend."""
     from workloads.common.faults import COMMON, KINDS
 
@@ -169,7 +178,7 @@ def cells(names: Sequence[str], workloads: Sequence[str], backend: str = "gloo")
         settings = {**COMMON, **kind.defaults}
         for workload in workloads:
             if workload in kind.workloads:
-                yield Drill(name, workload, int(settings["rank"]), int(settings["step"]))
+                yield Drill(name, workload, int(settings["rank"]), int(settings["step"]), node_size)
     if not names or HEALTHY in names:
         yield from (Drill(HEALTHY, workload) for workload in workloads)
 

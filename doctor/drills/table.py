@@ -20,6 +20,7 @@ class Expectation:
     stage: Stage = "stuck"
     question: Question = "diagnose"
     ranked: bool = True  # whether the fault's rank must be named
+    by_node: bool = False  # the ranks of a whole node
     arguments: tuple[str, ...] = ()
 
 
@@ -37,7 +38,7 @@ EXPECTED: Mapping[str, Expectation] = {
     "slow_data": Expectation(("straggler.dataloader",), "slow", "straggler"),
     "slow_gc": Expectation(("straggler.gc", "straggler.rank"), "slow", "straggler"),
     "slow_checkpoint": Expectation(("hang.none_slow", "straggler.checkpoint", *ABSENT), arguments=SAVING),
-    "slow_node": Expectation(("straggler.node",), "slow", "straggler"),
+    "slow_node": Expectation(("straggler.node",), "slow", "straggler", by_node=True),
     "stop": Expectation(ABSENT),
     "die": Expectation(ABSENT),
     "swallow": Expectation((*PARTED,)),
