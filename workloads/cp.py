@@ -22,7 +22,7 @@ from workloads.common.data import Batch
 from workloads.common.loop import run
 from workloads.common.model import Block, Transformer
 from workloads.common.options import Options, flag
-from workloads.common.strategy import Job, Strategy
+from workloads.common.strategy import Job
 from workloads.hsdp import HSDP
 
 
@@ -62,7 +62,6 @@ def positions_of(job: Job) -> Tensor:
 class CP(HSDP):
     options = CPOptions
     axes = ("dp_replicate", "dp_shard", "cp")
-    default_mesh = Strategy.default_mesh  # all ranks on one sequence
 
     def rows(self, job: Job) -> tuple[str, ...]:
         assert isinstance(job.options, CPOptions)

@@ -21,7 +21,6 @@ from torch.distributed.tensor import Shard
 
 from workloads.common.data import Batch
 from workloads.common.loop import run
-from workloads.common.mesh import World
 from workloads.common.model import Transformer
 from workloads.common.moe import Routing, mixtures, rebalance, share_experts
 from workloads.common.options import Options, flag
@@ -72,9 +71,6 @@ def keep_balance(parts: list[nn.Module], job: Job) -> None:
 class EP(HSDP):
     options = EPOptions
     axes = ("dp_replicate", "dp_shard", "ep")
-
-    def default_mesh(self, world: World) -> dict[str, int]:
-        return {"dp_shard": world.size, "ep": world.local_size}
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         policy = MixedPrecisionPolicy(param_dtype=getattr(torch, job.options.dtype), reduce_dtype=torch.float32)

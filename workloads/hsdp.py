@@ -16,15 +16,11 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from workloads.common.loop import run
-from workloads.common.mesh import World
 from workloads.common.model import Transformer
 from workloads.common.strategy import Job, Strategy
 
 
 class HSDP(Strategy):
-    def default_mesh(self, world: World) -> dict[str, int]:
-        return {"dp_replicate": world.nodes, "dp_shard": world.local_size}
-
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         self.tune_blocks(model, job)
         mesh = job.mesh.sharded

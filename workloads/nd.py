@@ -48,9 +48,6 @@ class ND(PP):
     options: type[NDOptions] = NDOptions
     axes: Sequence[str] = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
 
-    def default_mesh(self, world: World) -> dict[str, int]:
-        return {"dp_replicate": world.nodes, "dp_shard": world.local_size}
-
     def degrees(self, given: dict[str, int], world: World) -> dict[str, int]:
         """dp_shard, where it is not given, takes the ranks that are left, outside of cp and tp: 1 if there are none."""
         degrees = super().degrees(given, world)

@@ -26,7 +26,6 @@ from torch.distributed.fsdp import FSDPModule
 from workloads.common.data import Batch
 from workloads.common.gradients import local
 from workloads.common.loop import run
-from workloads.common.mesh import World
 from workloads.common.model import Transformer, loss_of
 from workloads.common.options import Options, flag
 from workloads.common.peers import FailTogether
@@ -65,9 +64,6 @@ class PPOptions(Options):
 class PP(Strategy):
     options: type[PPOptions] = PPOptions
     axes: Sequence[str] = ("pp", "dp_replicate", "dp_shard")
-
-    def default_mesh(self, world: World) -> dict[str, int]:
-        return {"pp": world.size}
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         assert isinstance(job.options, PPOptions)

@@ -31,7 +31,6 @@ from torch.distributed.tensor.parallel import (
 
 from workloads.common.fused import fuse, fused_source
 from workloads.common.loop import run
-from workloads.common.mesh import World
 from workloads.common.model import Transformer
 from workloads.common.options import flag
 from workloads.common.strategy import Job
@@ -106,9 +105,6 @@ def enable_async_tp(mesh: DeviceMesh, options: TPOptions) -> str:
 class TP(FSDP):
     options = TPOptions
     axes = ("dp_replicate", "dp_shard", "tp")
-
-    def default_mesh(self, world: World) -> dict[str, int]:
-        return {"dp_shard": world.nodes, "tp": world.local_size}
 
     def rows(self, job: Job) -> tuple[str, ...]:
         return ("tp_sequence" if self._of(job).sequence_parallel else "tp", "hsdp", "zero3")

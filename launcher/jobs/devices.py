@@ -13,9 +13,8 @@ from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import HostTopology
 
 if TYPE_CHECKING:
-    from launcher.placement import Placement  # imported where devices are placed: without any, a start needs none of it
-
-WORKLOADS = Path(__file__).parents[2] / "workloads"
+    from launcher.jobs.request import WORKLOADS
+from launcher.placement import Placement  # imported where devices are placed: without any, a start needs none of it
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import workloads
 from launcher.console import suggestion
 from launcher.errors import InputError
 from launcher.hosts.names import expand
 from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
 from launcher.spec import JobSpec, MeshSpec
+from workloads.common.states import DEFAULT_MESH, default_degrees
 
 DATA_AXES = ("dp_replicate", "dp_shard")
-DATA = ("dp_replicate",)
-DEFAULT_AXES = {"hsdp": ("dp_replicate", "dp_shard"), "fsdp": ("dp_shard",)}  # over nodes and inside, or over all
+WORKLOADS = Path(workloads.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,10 @@ def resolve_script(script: str) -> Path:
         return given.absolute()
     if given.is_dir():
         raise InputError(f"{script} is a folder", where="SCRIPT", help="name a Python file")
-    folder = Path(__file__).parents[2] / "workloads"
-    bundled = folder / given.name
+    bundled = WORKLOADS / given.name
     if given.parent.name in ("workloads", "") and bundled.is_file() and not given.is_absolute():
         return bundled
-    names = sorted(f"workloads/{path.name}" for path in folder.glob("*.py") if not path.name.startswith("_"))
+    names = sorted(f"workloads/{path.name}" for path in WORKLOADS.glob("*.py") if not path.name.startswith("_"))
     raise InputError(f"no such script: {script}{suggestion(script, names)}", where="SCRIPT")
 
 
@@ -130,9 +130,9 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
 
 def default_mesh(script: Path, nodes: int, nproc: int) -> MeshSpec:
     """The mesh that a bundled workload lays out when it is given none; for other scripts one data axis."""
-    bundled = script.parent == Path(__file__).parents[2] / "workloads"
-    axes = DEFAULT_AXES.get(script.stem, DATA) if bundled else DATA
-    return MeshSpec(dict(zip(axes, (nodes, nproc), strict=True)) if len(axes) == 2 else {axes[0]: nodes * nproc})
+    if script.parent == WORKLOADS and script.stem in DEFAULT_MESH:
+        return MeshSpec(default_degrees(script.stem, nodes, nproc))
+    return MeshSpec({"dp_replicate": nodes * nproc})
 
 
 def resized(spec: JobSpec, nodes: int) -> JobSpec:

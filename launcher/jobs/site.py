@@ -17,8 +17,9 @@ from launcher.hosts.bundle import local_bundle, put_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
 from launcher.inventory import Cluster, LocalCluster, SshCluster
-from launcher.jobs.devices import WORKLOADS, free_devices
+from launcher.jobs.devices import free_devices
 from launcher.jobs.reach import addresses, connect
+from launcher.jobs.request import WORKLOADS
 from launcher.topology import HostTopology, probe, probe_all
 
 REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"

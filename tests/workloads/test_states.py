@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from workloads.common.config import PRESETS, ModelConfig, preset
 from workloads.common.costs import Case, Sizes, Traffic
 from workloads.common.options import Options
-from workloads.common.states import PROFILES, ROWS, STATES, WORKLOADS, rows_for
+from workloads.common.states import PROFILES, ROWS, STATES, WORKLOADS, default_degrees, rows_for
 from workloads.common.table import exchanges, placements
 
 SEVEN = Sizes.dense(7e9, layers=32, dim=4096)
@@ -160,3 +161,11 @@ def test_the_page_names_no_flag_that_is_not_there() -> None:
     table = page.split("## What all of them do")[1].split("## Drills")[0]
     known = {f"--{entry.name.replace('_', '-')}" for entry in fields(Options)}
     assert set(re.findall(r"--[a-z]+[a-z-]*", table)) <= known
+
+
+def test_every_workload_has_a_default_mesh_of_all_ranks() -> None:
+    for workload in WORKLOADS:
+        degrees = default_degrees(workload, nodes=4, per_node=2)
+        assert math.prod(degree for axis, degree in degrees.items() if axis != "ep") == 8
+    assert default_degrees("hsdp", 4, 2) == {"dp_replicate": 4, "dp_shard": 2}
+    assert default_degrees("ep", 4, 2) == {"dp_shard": 8, "ep": 2}

@@ -229,6 +229,26 @@ WORKLOADS: dict[str, tuple[str, ...]] = {
     "nd": ("pp", "hsdp", "zero3", "cp_ring", "tp_sequence", "ep"),
 }
 
+_SHARDED = {"dp_shard": "all"}
+_BY_NODE = {"dp_replicate": "nodes", "dp_shard": "node"}
+DEFAULT_MESH: dict[str, dict[str, str]] = {  # workload -> axis -> what it spans where no mesh is given
+    "ddp": {"dp_replicate": "all"},
+    "zero": _SHARDED,
+    "fsdp": _SHARDED,
+    "hsdp": _BY_NODE,
+    "tp": {"dp_shard": "nodes", "tp": "node"},
+    "pp": {"pp": "all"},
+    "cp": {"cp": "all"},  # all ranks on one sequence
+    "ep": {**_SHARDED, "ep": "node"},
+    "nd": _BY_NODE,
+}
+
+
+def default_degrees(workload: str, nodes: int, per_node: int) -> dict[str, int]:
+    """The mesh of a workload that is given none; raises KeyError for a name that is no workload's."""
+    sizes = {"all": nodes * per_node, "nodes": nodes, "node": per_node}
+    return {axis: sizes[span] for axis, span in DEFAULT_MESH[workload].items()}
+
 
 def rows_for(degrees: Mapping[str, int]) -> tuple[str, ...]:
     """The rows that nd.py uses on a mesh: FSDP or HSDP where there is anything to shard, else DDP."""

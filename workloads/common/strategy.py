@@ -20,7 +20,7 @@ from workloads.common.hugging_face import stored
 from workloads.common.mesh import Mesh, World
 from workloads.common.model import Block, Transformer, loss_of
 from workloads.common.options import Options
-from workloads.common.states import WORKLOADS
+from workloads.common.states import WORKLOADS, default_degrees
 from workloads.common.weights import Source, seeded
 
 ADAMW: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
@@ -55,11 +55,16 @@ class Strategy:
 
     def rows(self, job: Job) -> tuple[str, ...]:
         """The rows of the table of states that this run follows."""
-        return WORKLOADS[Path(sys.modules[type(self).__module__].__file__ or "").stem]
+        return WORKLOADS[self.name]
+
+    @property
+    def name(self) -> str:
+        """The workload's, by its file."""
+        return Path(sys.modules[type(self).__module__].__file__ or "").stem
 
     def default_mesh(self, world: World) -> dict[str, int]:
         """Degrees where neither --mesh nor $DLAUNCH_MESH gives any."""
-        return {self.axes[-1]: world.size}
+        return default_degrees(self.name, world.nodes, world.local_size)
 
     def degrees(self, given: dict[str, int], world: World) -> dict[str, int]:
         """The mesh, from what --mesh or $DLAUNCH_MESH gives."""
