@@ -18,6 +18,9 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+drill: $(READY)
+	$(BIN)/ddoctor drill --workload ddp --workload hsdp --workload tp --workload pp --workload nd
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
