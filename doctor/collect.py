@@ -54,16 +54,11 @@ def collect(job: StoredJob, target: Path, options: Options | None = None) -> lis
 
 def reach(record: JobRecord) -> tuple[dict[str, Host], dict[str, str]]:
     """(hosts of a job's nodes that answer, why the others do not)."""
-    from launcher.jobs.reach import connect
+    from launcher.jobs.reach import connect_each
 
-    reached: dict[str, Host] = {}
-    failures: dict[str, str] = {}
-    for name in dict.fromkeys(node.host for node in record.nodes):
-        try:
-            reached |= connect([name], record.addresses)
-        except CannotActError as error:
-            failures[name] = error.message
-    return reached, failures
+    answers = connect_each(list(dict.fromkeys(node.host for node in record.nodes)), record.addresses)
+    failures = {name: answer.message for name, answer in answers.items() if isinstance(answer, HostError)}
+    return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}, failures
 
 
 def _look(host: Host, record: JobRecord, options: Options) -> bytes | str:
