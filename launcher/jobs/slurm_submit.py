@@ -110,9 +110,6 @@ def _unknown_node(cluster: SlurmCluster, spec: JobSpec, node_rank: int, root: Pa
     )
 
 
-# ---- effects
-
-
 def executor(prepared: Prepared, script: Script) -> submitit.SlurmExecutor:
     """submitit, told to run the supervisor in the batch script. Raises CannotActError where there is no Slurm."""
     import submitit
