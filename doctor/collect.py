@@ -52,6 +52,44 @@ def collect(job: StoredJob, target: Path, options: Options | None = None) -> lis
     return [f"{name}: {why}" for name, why in failures.items()]
 
 
+def collect_foreign(job_id: str, target: Path, options: Options) -> list[str]:
+    """The same for a running Slurm job that others started: stacks and states of its ranks, no dumps on demand."""
+    from launcher.common.paths import home
+    from launcher.hosts.bundle import shared_bundle
+    from launcher.hosts.slurm import SlurmHost
+    from launcher.jobs.slurm_foreign import PYTHON, ForeignRank, find_foreign
+
+    found = find_foreign(job_id)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    on_node: dict[str, list[ForeignRank]] = {}
+    for rank in found.ranks:
+        on_node.setdefault(rank.process.host, []).append(rank)
+    folder = shared_bundle(home() / "node-side", with_psutil=True)
+    py_spy = find_py_spy()
+
+    def look(host: SlurmHost) -> bytes:
+        node_rank = sorted(on_node).index(host.name)
+        pids = tuple(rank.process.pid for rank in on_node[host.name])
+        request = Request(
+            node_rank=node_rank,
+            pids=pids,
+            samples=options.samples,
+            interval_s=options.interval_s,
+            native=options.native,
+            py_spy=py_spy,
+        )
+        return ask_node(host, PYTHON, folder, request)
+
+    answers = on_all([SlurmHost(node, found.status.id) for node in on_node], look)
+    failures = {name: str(answer) for name, answer in answers.items() if isinstance(answer, HostError)}
+    for name, answer in answers.items():
+        if isinstance(answer, bytes):
+            _take(answer, target, name)
+    gaps = [(f"host {name}", why) for name, why in failures.items()] + [("host", why) for why in found.missing]
+    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
+    return [f"{where}: {why}" for where, why in gaps]
+
+
 def reach(record: JobRecord) -> tuple[dict[str, Host], dict[str, str]]:
     """(hosts of a job's nodes that answer, why the others do not)."""
     from launcher.jobs.reach import connect_each
