@@ -1,0 +1,38 @@
+"""A Slurm job that others started: the stacks of its ranks, by srun beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from doctor.collect import Options, collect_foreign
+from doctor.diagnose import diagnose
+from doctor.discover import discover
+from doctor.rules.suspects import witnesses_of
+from tests.lab.namespaces import wait_until
+from tests.lab.slurm import SlurmLab
+from tests.launcher.slurm.conftest import Bench, bench, lab, login
+
+__all__ = ["bench", "lab", "login"]  # fixtures
+pytestmark = pytest.mark.lab
+
+WAIT = "import time\ndef load_batch():\n    open(f'up-{RANK}', 'w').close()\n    time.sleep(60)\n"
+RANKS = """\
+export RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n1 MASTER_PORT=29500
+exec python3 -u wait.py
+"""
+
+
+def test_stacks_of_a_job_of_others(bench: Bench, login: SlurmLab, tmp_path: Path) -> None:
+    (bench.folder / "wait.py").write_text("import os\nRANK = os.environ['RANK']\n" + WAIT + "load_batch()\n")
+    (bench.folder / "ranks.sh").write_text(RANKS)
+    argv = ["sbatch", "--parsable", "--output=/dev/null", "--nodes=2", f"--chdir={bench.folder}"]
+    job = login.run_on_login([*argv, "--wrap=srun sh ranks.sh"]).stdout.strip()
+    wait_until(lambda: all((bench.folder / f"up-{rank}").exists() for rank in (0, 1)), "both ranks")
+    assert not collect_foreign(f"slurm:{job}", tmp_path / "bundle", Options(interval_s=0.5))
+    evidence = discover([tmp_path / "bundle"])
+    stacks = evidence.once(witnesses_of).stacks
+    assert sorted(stacks) == [0, 1]
+    assert {stack.main.frames[0].name for stack in stacks.values()} == {"load_batch"}
+    assert diagnose(evidence, "hang").findings[0].detail["sub_cause"] == "dataloader"
