@@ -16,6 +16,7 @@ COMMANDS = {
     "topo": ("launcher.cli.topo.topo", "show the hardware as a tree and a matrix"),
     "place": ("launcher.cli.place.place", "show which rank goes where, and what that costs"),
     "plan": ("launcher.cli.plan.plan", "say which parallelism fits, how fast it is, and why"),
+    "bench": ("launcher.cli.bench.bench", "measure the collectives of a cluster"),
     "top": ("launcher.cli.top.top", "show jobs and ranks live"),
     "preflight": ("launcher.cli.preflight.preflight", "check the hosts, then pairs, then the whole"),
     "nodes": ("launcher.cli.nodes.nodes", "show what the inventory's hosts have"),

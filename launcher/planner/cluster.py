@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from launcher.errors import InputError
@@ -58,13 +58,14 @@ def device_type(text: str | None, gigabytes: float | None = None, tflops: float 
 class Machine:
     """Nodes with equally many ranks each, and how fast groups of them communicate.
 
-    `latency` in seconds a message step; 0 where nobody measured it.
+    `latency` in seconds a message; 0 where links are not `measured`.
     """
 
     device: DeviceType
     per_node: int
     cluster: Cluster
     latency: float = 0.0
+    measured: bool = False
     notes: tuple[str, ...] = ()
     _known: dict[tuple[str, int, int], float] = field(default_factory=dict, compare=False)
 
@@ -111,3 +112,17 @@ def probed_nodes(hosts: Sequence[HostTopology], per_node: int | None, device: De
         raise InputError(f"{short[0]} has fewer than {ranks} free devices", where="--devices-per-node")
     assumed = ("the NICs' speed is assumed: give --nic-gbps",) if len(nodes) > 1 and network.assumed(hosts) else ()
     return Machine(device, ranks, Cluster(nodes), notes=assumed)
+
+
+def with_measured(machine: Machine, fits: Mapping[str, Mapping[str, float]]) -> Machine:
+    """The machine with measured all-reduces, by scope `inside` and `between` nodes, in place of its links' seeds."""
+    known = {scope: fits[scope] for scope in ("inside", "between") if scope in fits}
+    if not known:
+        return machine
+    nodes = machine.cluster.nodes
+    if "inside" in known:
+        nodes = tuple(replace(node, weights=uniform(node.slots, known["inside"]["gbps"])) for node in nodes)
+    if "between" in known:
+        nodes = tuple(replace(node, share=known["between"]["gbps"]) for node in nodes)
+    latency = max(found["alpha"] for found in known.values())
+    return replace(machine, cluster=Cluster(nodes), latency=latency, measured=True, notes=(), _known={})

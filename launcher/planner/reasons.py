@@ -116,5 +116,7 @@ def _algorithm(question: Question) -> Iterator[str]:
 def _assumptions(question: Question) -> Iterator[str]:
     device = question.machine.device
     yield f"assumed: {device.flops / 1e12:g} TFLOP/s reached by each {device.name} (--tflops tells better)"
-    if not question.machine.latency:
-        yield "assumed: link speeds by type, and no latency (nobody measured this cluster)"
+    if question.machine.measured:
+        yield "links are as `dlaunch bench comm` measured them"
+    else:
+        yield "assumed: link speeds by type, and no latency (`dlaunch bench comm` measures them)"

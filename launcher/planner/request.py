@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.errors import InputError
 from launcher.planner.candidates import Candidate, candidates
-from launcher.planner.cluster import Machine, device_type, equal_nodes, probed_nodes
+from launcher.planner.cluster import Machine, device_type, equal_nodes, probed_nodes, with_measured
 from launcher.planner.memory import Checkpoint, checkpoint, host_memory_at_start
 from launcher.planner.model import Model, from_config, from_parameters, from_preset
 from launcher.planner.question import Question
@@ -141,6 +141,7 @@ def machine_of(request: PlanRequest) -> Machine:
 
 def _probed(request: PlanRequest) -> Machine:
     from launcher.placement.cluster import Network
+    from launcher.planner.bench import kept_fits
     from launcher.topology.source import topologies_of
 
     hosts = topologies_of([], request.cluster, request.inventory)
@@ -150,7 +151,8 @@ def _probed(request: PlanRequest) -> Machine:
     models = [device.model for host in hosts for device in host.devices if device.model]
     device = device_type(request.device_type or (models[0] if models else None), request.device_gb, request.tflops)
     network = Network(request.nics_per_node, request.nic_gbps / 8 if request.nic_gbps else None)
-    return probed_nodes(hosts, request.devices_per_node, device, network)
+    machine = probed_nodes(hosts, request.devices_per_node, device, network)
+    return with_measured(machine, kept_fits(request.cluster, request.inventory))
 
 
 def command(question: Question, best: Candidate, cluster: str | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.planner.cluster import Machine
+from launcher.planner.comm import rounds
 from launcher.planner.question import Question
 from workloads.common.costs import Case, Traffic
 from workloads.common.flops import flops_per_token
@@ -30,9 +31,8 @@ def collective_seconds(traffic: Traffic, gbps: float, latency: float = 0.0) -> f
 
 
 def message_steps(traffic: Traffic) -> float:
-    """How many messages a rank of a ring sends one after the other."""
-    rounds = {"all_reduce": 2 * (traffic.members - 1), "send": 1}
-    return traffic.calls * rounds.get(traffic.exchange.collective, traffic.members - 1)
+    """How many messages a rank sends one after the other in a step."""
+    return traffic.calls * rounds(traffic.exchange.collective, traffic.members)
 
 
 def stride_of(case: Case, axis: str) -> int:
@@ -56,7 +56,7 @@ class StepTime:
     hidden: float  # the most of the communication that compute can hide
     bubble: float
     ideal: float  # compute without bubble, recomputation or uneven stages
-    messages: float  # that a rank sends one after the other
+    messages: float  # that a rank sends one after the other, and whose latency the times leave out
 
     @property
     def communication(self) -> float:
@@ -93,7 +93,8 @@ def step_time(question: Question, case: Case, traffic: Sequence[Traffic]) -> Ste
         last = seconds / max(1.0, part.calls)  # the first gather and the last bucket have nothing to hide behind
         behind[share] = behind.get(share, 0.0) + seconds - last
     hidden = min(busy, sum(min(seconds, share * busy) for share, seconds in behind.items()))
-    return StepTime(busy / (1 - bubble), axes, hidden, bubble, ideal, sum(map(message_steps, traffic)))
+    messages = 0.0 if question.machine.measured else sum(map(message_steps, traffic))
+    return StepTime(busy / (1 - bubble), axes, hidden, bubble, ideal, messages)
 
 
 def hiding_share(question: Question, case: Case, part: Traffic) -> float:
