@@ -18,20 +18,22 @@ from launcher.common.finding import Evidence, Finding
 TOGETHER_S = 0.05  # ends that are closer than this have no order
 KILLED = (-15, -9)  # by torchrun, after another's failure
 LOSSES = ("connection closed by peer", "connection reset by peer", "remote process", "remoteerror", "broken pipe")
-DELIBERATE = ("stopped", "stopping")
+DELIBERATE = "stopped"  # by its user; `stopping` also follows a failure
 
 
 def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
     """The rank that ended first in a job that failed, or that is gone from a job that still runs."""
     fleet, jobs = evidence.once(fleet_of), evidence.of(JobFacts)
     job = max(jobs, key=lambda one: one.attempt, default=None)
-    if job is None or job.state in DELIBERATE or evidence.has(SizeClash):  # gloo says more than the end does
+    if job is None or job.state == DELIBERATE or evidence.has(SizeClash):  # gloo says more than the end does
         return
     if job.state == "succeeded":
         yield healthy(f"the job ended well on all {plural(job.world_size, 'rank')}")
         return
     ended = _ended(evidence.of(ProcessState))
     if not ended or (len(ended) == job.world_size and not any(one.exit_status or one.error for one in ended)):
+        return
+    if all(one.exit_status in KILLED and not one.error for one in ended):
         return
     first = [one for one in ended if one.time - ended[0].time <= TOGETHER_S]
     left = [one for one in ended if not _lost_peer(one)]
