@@ -13,17 +13,9 @@ BAR = 48
 
 
 def lines(plan: Plan) -> list[str]:
-    """The whole answer."""
-    return [
-        *table(plan),
-        "",
-        *bars(plan.best),
-        "",
-        *(f"- {reason}" for reason in plan.reasons),
-        *_checkpoint(plan),
-        "",
-        plan.command,
-    ]
+    """The whole answer; where nothing fits there is nothing to run."""
+    shown = [*table(plan), "", *bars(plan.best), "", *(f"- {reason}" for reason in plan.reasons)]
+    return [*shown, *_checkpoint(plan), "", plan.command] if plan.best.fits else shown
 
 
 def table(plan: Plan) -> Iterator[str]:

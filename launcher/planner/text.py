@@ -12,7 +12,8 @@ def bytes_text(value: float) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """`163 ms`, `1.09 s`, `2.5 min`."""
-    if value >= 120:
-        return f"{value / 60:.3g} min"
+    """`163 ms`, `1.09 s`, `2.5 min`, `6.1 h`."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if value >= 2 * size:
+            return f"{value / size:.3g} {unit}"
     return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"

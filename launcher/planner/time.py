@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.planner.cluster import Machine
 from launcher.planner.comm import rounds
 from launcher.planner.question import Question
 from workloads.common.costs import Case, Traffic
@@ -35,16 +34,22 @@ def message_steps(traffic: Traffic) -> float:
     return traffic.calls * rounds(traffic.exchange.collective, traffic.members)
 
 
-def stride_of(case: Case, axis: str) -> int:
-    """Distance of neighbouring ranks of a group; axes lie as in launcher.spec.AXES, experts on consecutive ranks."""
-    inner = {
-        "pp": ("dp_replicate", "dp_shard", "cp", "tp"),
-        "dp_replicate": ("dp_shard", "cp", "tp"),
-        "dp_shard": ("tp",),  # FSDP shards over dp_shard × cp at once
-        "cp": ("tp",),
-        "ep_shard": ("ep",),
+def strides(case: Case) -> dict[str, int]:
+    """Distance of neighbouring ranks of each axis' groups: axes as in launcher.spec.AXES, experts consecutive.
+
+    FSDP shards over dp_shard × cp at once.
+    """
+    tp, block = case.degree("tp"), case.degree("dp_shard", "cp", "tp")
+    return {
+        "pp": block * case.degree("dp_replicate"),
+        "dp_replicate": block,
+        "dp_shard": tp,
+        "cp": tp,
+        "tp": 1,
+        "ep": 1,
+        "ep_shard": case.degree("ep"),
+        "tokens": 1,
     }
-    return case.degree(*inner.get(axis, ()))
 
 
 @dataclass(frozen=True)
@@ -84,16 +89,18 @@ def step_time(question: Question, case: Case, traffic: Sequence[Traffic]) -> Ste
     ideal = ideal_compute(question)
     longest = math.ceil(layers / stages) * stages / layers
     busy = ideal * longest * (RECOMPUTE if case.checkpointing else 1)
+    machine, stride = question.machine, strides(case)
     axes: dict[str, float] = {}
     behind: dict[float, float] = {}
     for part in traffic:
-        seconds = seconds_of(question.machine, case, part)
+        gbps = machine.gbps(part.axis, stride[part.axis], part.members)
+        seconds = collective_seconds(part, gbps, machine.latency)
         axes[part.axis] = axes.get(part.axis, 0.0) + seconds
         share = hiding_share(question, case, part)
         last = seconds / max(1.0, part.calls)  # the first gather and the last bucket have nothing to hide behind
         behind[share] = behind.get(share, 0.0) + seconds - last
     hidden = min(busy, sum(min(seconds, share * busy) for share, seconds in behind.items()))
-    messages = 0.0 if question.machine.measured else sum(map(message_steps, traffic))
+    messages = 0.0 if machine.measured else sum(map(message_steps, traffic))
     return StepTime(busy / (1 - bubble), axes, hidden, bubble, ideal, messages)
 
 
@@ -109,11 +116,6 @@ def hiding_share(question: Question, case: Case, part: Traffic) -> float:
     if part.axis in DATA:
         return BACKWARD / case.micro_batches if part.exchange.state == "gradients" else 1.0
     return 1.0 if part.axis == "pp" else 0.0
-
-
-def seconds_of(machine: Machine, case: Case, part: Traffic) -> float:
-    gbps = machine.gbps(part.axis, stride_of(case, part.axis), part.members)
-    return collective_seconds(part, gbps, machine.latency)
 
 
 def ideal_compute(question: Question) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import CodeType
 
 from workloads.common.config import ModelConfig
@@ -107,7 +107,7 @@ class Case:
     def degree(self, *axes: str) -> int:
         return math.prod(self.degrees.get(axis, 1) for axis in axes)
 
-    @property
+    @cached_property
     def members(self) -> dict[str, int]:
         """Group size of each axis, as the collectives see it: FSDP gathers over dp_shard × cp at once."""
         groups = {axis: self.degree(axis) for axis in ("pp", "dp_replicate", "cp", "tp", "ep")}
@@ -130,7 +130,7 @@ class Case:
         stage = last if self.stage is None else self.stage
         return stage == 0, stage == last
 
-    @property
+    @cached_property
     def names(self) -> dict[str, float]:
         """What the formulas may use; sizes are those of one rank of a tensor, expert and pipeline group."""
         sizes, tp, width = self.sizes, self.degree("tp"), self.profile.gathered

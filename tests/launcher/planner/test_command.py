@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from launcher.cli.plan import plan
 from launcher.errors import InputError
+from launcher.planner.text import seconds_text
 from launcher.spec import MeshSpec
 
 FOUR = ("--nodes", "4", "--device-type", "h100-80g")
@@ -69,6 +70,19 @@ def test_people_get_a_table_bars_and_the_command() -> None:
     assert "does not fit" in text or "meshes in all" in text
     assert "█" in text
     assert text.rstrip().splitlines()[-1].startswith("dlaunch run ")
+
+
+def test_where_nothing_fits_there_is_nothing_to_run() -> None:
+    text = call("--preset", "70B", "--nodes", "1", "--device-type", "h100-80g")
+    assert "no mesh fits" in text
+    assert "dlaunch run" not in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.163, "163 ms"), (1.085, "1.08 s"), (150, "2.5 min"), (22_000, "6.11 h")]
+)
+def test_times_are_told_in_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text
 
 
 def test_what_if_plans_again() -> None:
