@@ -103,7 +103,10 @@ def first_rank(lab: SlurmLab, name: str, argv: list[str]) -> float:
     began = time.time()
     lab.run_on_login(argv, env=environment(lab, name))
     stamps = [lab.work / f"{name}{rank}" for rank in (0, 1)]
-    wait_until(lambda: all(stamp.exists() and stamp.read_text() for stamp in stamps), f"the ranks of {name}", 120)
+    try:
+        wait_until(lambda: all(stamp.exists() and stamp.read_text() for stamp in stamps), f"the ranks of {name}", 120)
+    except TimeoutError as error:
+        raise RuntimeError(lab.run_on_login(["dlaunch", "ps"], env=environment(lab)).stdout) from error
     lab.wait_for_nodes()
     return min(float(stamp.read_text()) for stamp in stamps) - began
 

@@ -51,7 +51,8 @@ class Bench:
             "directory": str(self.folder / "jobs"),
             **keys,
         }
-        (self.folder / "inventory.yaml").write_text(yaml.safe_dump({"default": "hpc", "clusters": {"hpc": entry}}))
+        clusters = {"hpc": entry, "here": {"kind": "local", "nodes": 4}}
+        (self.folder / "inventory.yaml").write_text(yaml.safe_dump({"default": "hpc", "clusters": clusters}))
 
     @property
     def env(self) -> dict[str, str]:

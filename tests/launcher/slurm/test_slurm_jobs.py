@@ -30,14 +30,11 @@ def losses(job: Job) -> list[float]:
 def test_the_local_run_and_the_slurm_run_have_the_same_losses(bench: Bench) -> None:
     options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--nodes", "4", "--nproc-per-node", "1")
     bench.inventory(nodes=4)
-    entry = "\n  here: {kind: local, nodes: 4}\n"
-    with (bench.folder / "inventory.yaml").open("a") as file:
-        file.write(entry.strip("\n") + "\n")
     script = ("--", "--steps", "4", "--deterministic")
     local = json.loads(bench.dlaunch("run", "--json", "--cluster", "here", *options, *script).stdout)
     slurm = bench.start(*options, *script)
     ended = slurm.wait()
-    assert (local["state"], ended["state"]) == ("succeeded", "succeeded")
+    assert (local["state"], ended["state"]) == ("succeeded", "succeeded"), (local, ended)
     home = Job(bench, local["job"])
     home_losses = [
         json.loads(line)["loss"]
@@ -50,7 +47,8 @@ def test_the_local_run_and_the_slurm_run_have_the_same_losses(bench: Bench) -> N
 def test_a_warned_job_resumes_exactly_where_it_was(bench: Bench) -> None:
     options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--", "--steps", "40", "--deterministic")
     whole = bench.start(*options)
-    assert whole.wait()["state"] == "succeeded"
+    ended = whole.wait()
+    assert ended["state"] == "succeeded", ended
     broken = bench.start(*options)
     progress = broken.directory / "ranks/0/attempt-0/progress.jsonl"
     wait_until(lambda: progress.exists() and len(progress.read_text().splitlines()) > 3, "some steps", 60)
@@ -60,7 +58,7 @@ def test_a_warned_job_resumes_exactly_where_it_was(bench: Bench) -> None:
     assert row["state"] == "pending"
     assert "requeued" in row["reason"]
     ended = broken.wait()
-    assert (ended["state"], ended["attempts"]) == ("succeeded", 2)
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 2), ended
     assert 3 < len((broken.directory / "ranks/0/attempt-0/progress.jsonl").read_text().splitlines()) < 40
     assert losses(broken) == losses(whole)
 
