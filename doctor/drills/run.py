@@ -178,7 +178,8 @@ def cells(names: Sequence[str], workloads: Sequence[str], node_size: int = 2, ba
         settings = {**COMMON, **kind.defaults}
         for workload in workloads:
             if workload in kind.workloads:
-                yield Drill(name, workload, int(settings["rank"]), int(settings["step"]), node_size)
+                rank = node_size if name == "same_data" else int(settings["rank"])  # another data rank than 0
+                yield Drill(name, workload, rank, int(settings["step"]), node_size)
     if not names or HEALTHY in names:
         yield from (Drill(HEALTHY, workload) for workload in workloads)
 
