@@ -118,6 +118,14 @@ def _mixture(**changes: int) -> ModelConfig:
     return preset("debug", **changes)
 
 
+def test_replicas_of_experts_reduce_each_ones_shard_of_their_gradients() -> None:
+    sizes = Sizes.of(_mixture(experts=4))
+    degrees = {"dp_replicate": 2, "dp_shard": 4, "ep": 2}
+    traffic = by_axis(Case(sizes, degrees, (*rows_for(degrees),), 16, 64))["dp_replicate"]
+    experts = traffic[-1]
+    assert (experts.calls, experts.bytes) == (4, 4 * (4 * sizes.expert / 2) * 4 / 2)  # 2 expert groups, 2 shards each
+
+
 def test_every_workload_names_rows_of_the_table_and_every_row_shards_known_states() -> None:
     assert {name for rows in WORKLOADS.values() for name in rows} <= set(ROWS)
     for row in ROWS.values():

@@ -168,6 +168,7 @@ class Case:
             "k": sizes.top_k,
             "compute": width,
             "fsdp": self.degree("dp_shard", "cp"),
+            "ep_shard": self.members["ep_shard"],
         }
 
     def traffic(self) -> list[Traffic]:

@@ -193,6 +193,14 @@ ROWS: dict[str, Row] = {
             ),
             Exchange("reduce_scatter", "gradients", "after its last backward", "L", "L * E_block * 4", "ep_shard"),
             Exchange(
+                "all_reduce",
+                "gradients",
+                "of experts' shards, between replicas",
+                "L",
+                "L * E_block * 4 / ep_shard",
+                "dp_replicate",
+            ),
+            Exchange(
                 "all_reduce", "data", "forward: the experts' load, for balance", "M * L", "M * L * E * 4", "tokens"
             ),
             Exchange("all_reduce", "data", "after backward: load and drops", "1", "L * (E + 1) * 4", "tokens"),
