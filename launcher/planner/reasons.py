@@ -14,7 +14,7 @@ PURPOSES = {
     "dp_replicate": "keeps replicas, so that only one all-reduce of a shard a step crosses them",
     "tp": "cuts every matrix, and its exchanges cannot be hidden, so it stays inside a node",
     "pp": "makes stages, whose boundaries send least of all",
-    "cp": "cuts the sequence, for activations that are too long for one device",
+    "cp": "cuts the sequence, and with it the activations",
     "ep": "spreads the experts",
 }
 CRITICAL_TOKENS = 7.4e6  # 2e8 · loss^(−1/0.21) at a loss of 2 (Kaplan et al. 2020, eq. 1.4)
