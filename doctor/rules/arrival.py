@@ -11,6 +11,7 @@ from doctor.evidence.rank_table import P2P
 from doctor.rules.fleet import Fleet, Group, Member
 
 MIN_CALLS = 8
+PARTS, PERSISTENT = 6, 0.8  # of so many parts of the time a slow rank is the slowest in this share
 CLOCKS_AGREE_S = 0.02
 NS = 1e-9
 
@@ -26,13 +27,23 @@ class Lateness:
     span_s: float  # from the first call to the last
     aligned: bool  # clocks of hosts were brought together by the calls themselves
 
-    def blame(self) -> dict[int, float]:
-        """rank → seconds for which it was the last and all others waited for it alone."""
+    def blame(self, calls: range | None = None) -> dict[int, float]:
+        """rank → seconds for which it was the last and all others waited for it alone, in some calls or all."""
         blamed: defaultdict[int, float] = defaultdict(float)
-        for index in range(len(self.seqs)):
+        for index in calls or range(len(self.seqs)):
             ordered = sorted(self.late, key=lambda rank: self.late[rank][index])
             blamed[ordered[-1]] += self.late[ordered[-1]][index] - self.late[ordered[-2]][index]
         return dict(blamed)
+
+    def persists(self, rank: int) -> bool:
+        """Whether `rank` is the one to blame in nearly every part of the time since it began: a busy machine delays
+        one rank now and another then.
+        """
+        begun = onset(self.late[rank]) or 0
+        length = max(1, (len(self.seqs) - begun) // PARTS)
+        parts = [self.blame(range(at, at + length)) for at in range(begun, len(self.seqs) - length + 1, length)]
+        worst = [max(blamed, key=lambda one: blamed[one]) for blamed in parts]
+        return worst.count(rank) >= PERSISTENT * len(worst)
 
     def by_host(self, hosts: Mapping[int, str]) -> Lateness:
         """The same with hosts in the place of ranks: a host comes with the first of its ranks. Keys are any of them."""

@@ -41,7 +41,7 @@ def _duplicates(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: E
             yield Finding(
                 "data.duplicate_shards",
                 "error",
-                f"{name_ranks(ranks).capitalize()} train on the same samples at every step, though they are different "
+                f"{name_ranks(ranks)} train on the same samples at every step, though they are different "
                 "data ranks: the batch is smaller than it seems.",
                 "Give each data rank its own shard: DistributedSampler(num_replicas, rank) with the data-parallel rank "
                 "and size, not those of another group.",
@@ -64,7 +64,7 @@ def _unshuffled(series: Mapping[int, ProgressSeries]) -> Iterator[Finding]:
         yield Finding(
             "data.order_not_shuffled",
             "warning",
-            f"{name_ranks(sorted(again)).capitalize()} take the same samples in the same order in every epoch of "
+            f"{name_ranks(sorted(again))} take the same samples in the same order in every epoch of "
             f"{steps} steps.",
             "Call sampler.set_epoch(epoch) at the start of each epoch.",
             0.9,
@@ -107,7 +107,7 @@ def _seeds(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: Eviden
         yield Finding(
             "rng.group_mismatch",
             "error",
-            f"{name_ranks(ranks).capitalize()} draw from another seed than the rest of their tensor group: replicated "
+            f"{name_ranks(ranks)} draw from another seed than the rest of their tensor group: replicated "
             "parts (dropout, initialisation) differ inside the group.",
             "Seed tensor-parallel ranks alike (a seed made from the data rank only).",
             0.9,

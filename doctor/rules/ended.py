@@ -85,7 +85,7 @@ def _finding(culprits: Sequence[ProcessState], ended: int, job: JobFacts, fleet:
     return Finding(
         "hang.absent_rank",
         "error",
-        f"{name_ranks(ranks).capitalize()} ended first, {how}"
+        f"{name_ranks(ranks)} ended first, {how}"
         + (f", after step {first.step}" if first.step is not None else "")
         + f"; {peers}.",
         SUB_CAUSES["exception" if first.error else "dead"][1],

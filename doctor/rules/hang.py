@@ -169,11 +169,11 @@ def _cycle(ranks: Sequence[int], graph: WaitGraph) -> Finding:
     ]
     missed = [point for point in graph.points if set(odd) & point.absent]
     sure = len(odd) < len(ranks)
-    went_on = f" {name_ranks(odd).capitalize()} left out {_names(missed)} and went on." if sure else ""
+    went_on = f" {name_ranks(odd)} left out {_names(missed)} and went on." if sure else ""
     return Finding(
         "hang.cross_group_cycle",
         "error",
-        f"{name_ranks(ranks).capitalize()} wait for each other in different groups.{went_on} " + "; ".join(steps) + ".",
+        f"{name_ranks(ranks)} wait for each other in different groups.{went_on} " + "; ".join(steps) + ".",
         "Let all ranks make the calls of all groups in the same order.",
         0.9 if sure else 0.6,
         ranks=tuple(odd),
@@ -252,7 +252,7 @@ def _absent_finding(
     return Finding(
         "hang.none_slow" if patient else "hang.absent_rank",
         "info" if patient else "error",
-        f"{name_ranks(ranks).capitalize()} {verb} not entered number {point.seq} ({point.op}) of {point.group.label}, "
+        f"{name_ranks(ranks)} {verb} not entered number {point.seq} ({point.op}) of {point.group.label}, "
         f"in which {name_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''}{since}: {name_ranks(ranks)} {does}.",
         SUB_CAUSES[sub_cause][1],
         _confidence(sub_cause, silent, len(ranks), len(point.group.members)),

@@ -75,8 +75,7 @@ def _cycle(ranks: Sequence[int], waits: Mapping[int, Sequence[Pending]], fleet: 
     return Finding(
         "hang.p2p_unmatched",
         "error",
-        f"{name_ranks(ranks).capitalize()} wait for each other in send and recv, {both}: "
-        f"{'; '.join(map(str, calls[:SHOWN]))}.",
+        f"{name_ranks(ranks)} wait for each other in send and recv, {both}: {'; '.join(map(str, calls[:SHOWN]))}.",
         "Let one side of each pair receive first, or post both with batch_isend_irecv.",
         0.85,
         ranks=tuple(ranks),

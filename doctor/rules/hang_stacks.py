@@ -58,7 +58,7 @@ def _absent(
         yield Finding(
             "hang.absent_rank",
             "error",
-            f"{name_ranks(sorted(at_peers)).capitalize()} {waits} in {', '.join(ops)} for {name_ranks(ranks)}: "
+            f"{name_ranks(sorted(at_peers))} {waits} in {', '.join(ops)} for {name_ranks(ranks)}: "
             f"{name_ranks(ranks)} {does}.",
             SUB_CAUSES[sub_cause][1],
             0.8 if len(ranks) <= len(at_peers) else 0.6,
@@ -85,12 +85,12 @@ def _all_at_peers(at_peers: Mapping[int, Place], fleet: Fleet, witnesses: Witnes
 
 
 def _rendezvous(at_peers: Mapping[int, Place], absent: Sequence[int], fleet: Fleet, witnesses: Witnesses) -> Finding:
-    missing = f" {name_ranks(absent).capitalize()} did not come." if absent else ""
+    missing = f" {name_ranks(absent)} did not come." if absent else ""
     ops = ", ".join(sorted({place.op for place in at_peers.values()}))
     return Finding(
         "hang.rendezvous",
         "error",
-        f"{name_ranks(sorted(at_peers)).capitalize()} wait for all ranks to meet, in {ops}.{missing}",
+        f"{name_ranks(sorted(at_peers))} wait for all ranks to meet, in {ops}.{missing}",
         "See whether the missing ranks' processes were started and reach MASTER_ADDR:MASTER_PORT; whether WORLD_SIZE "
         "is the number that was started.",
         0.8 if absent else 0.6,
@@ -110,7 +110,7 @@ def _gone(
         yield Finding(
             "hang.absent_rank",
             "error",
-            f"{name_ranks(sorted(at_peers)).capitalize()} {waits} for {name_ranks(ranks)}, which {alike[0].does}.",
+            f"{name_ranks(sorted(at_peers))} {waits} for {name_ranks(ranks)}, which {alike[0].does}.",
             alike[0].fix,
             0.85,
             ranks=ranks,
@@ -131,7 +131,7 @@ def _p2p(at_peers: Mapping[int, Place], fleet: Fleet, witnesses: Witnesses) -> I
     yield Finding(
         "hang.p2p_unmatched",
         "error",
-        f"{name_ranks(ranks).capitalize()} wait in send or recv without a partner that answers: {calls}.",
+        f"{name_ranks(ranks)} wait in send or recv without a partner that answers: {calls}.",
         "Order sends and receives of a pair so that one side receives first, or post both with batch_isend_irecv.",
         0.7,
         ranks=ranks,
@@ -146,7 +146,7 @@ def _in_collectives(at_peers: Mapping[int, Place], absent: Sequence[int], witnes
     where = "the same call" if len(lines) == 1 else f"{len(lines)} different calls"
     gone = f" No stack of {name_ranks(absent)}: the silent are the first suspects." if absent else ""
     return unknown(
-        f"{name_ranks(sorted(at_peers)).capitalize()} wait in {where}: {'; '.join(lines[:SHOWN])}.{gone} Equal stacks "
+        f"{name_ranks(sorted(at_peers))} wait in {where}: {'; '.join(lines[:SHOWN])}.{gone} Equal stacks "
         "do not tell a network fault from ranks that are one call apart: sequence numbers decide.",
         ["flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000), or NCCL RAS (port 28028)"],
         _seen(at_peers, witnesses),
@@ -158,7 +158,7 @@ def _teardown(places: Mapping[int, Place], fleet: Fleet) -> Finding:
     return Finding(
         "hang.teardown",
         "error",
-        f"{name_ranks(ranks).capitalize()} hang after training, in {places[ranks[0]].line}.",
+        f"{name_ranks(ranks)} hang after training, in {places[ranks[0]].line}.",
         "Call dist.destroy_process_group() on all ranks after the last collective has ended, before the interpreter "
         "exits; abort instead of destroying when a peer has failed.",
         0.8,
@@ -191,7 +191,7 @@ def _telling(stack: Stack, place: Place) -> Finding:
     return Finding(
         "hang.absent_rank",
         "error",
-        f"{_who(stack).capitalize()} {does} ({place.line}); {rest}.",
+        f"{_who(stack)} {does} ({place.line}); {rest}.",
         fix,
         0.6,
         ranks=(stack.rank,) if stack.rank is not None else (),

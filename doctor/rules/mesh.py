@@ -95,7 +95,7 @@ def _moved(job: JobFacts, views: Sequence[ProcessView]) -> Iterator[Finding]:
         yield Finding(
             "mesh.rank_map_differs",
             "error",
-            f"{name_ranks(moved).capitalize()} run on other hosts than planned: {told}.",
+            f"{name_ranks(moved)} run on other hosts than planned: {told}.",
             "The rendezvous gave other ranks: use static rendezvous with --node-rank (dlaunch run does).",
             0.95,
             ranks=tuple(moved),

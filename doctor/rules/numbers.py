@@ -35,7 +35,7 @@ def find_ended_by_numbers(evidence: EvidenceSet) -> Iterator[Finding]:
         yield Finding(
             "numeric.nonfinite",
             "error",
-            f"{name_ranks(ranks).capitalize()} ended{after} since a number is not finite: {first.error}",
+            f"{name_ranks(ranks)} ended{after} since a number is not finite: {first.error}",
             FIX,
             0.9,
             ranks=ranks,

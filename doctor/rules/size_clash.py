@@ -20,7 +20,7 @@ def find_clash(evidence: EvidenceSet) -> Iterator[Finding]:
         if clash.rank is not None:
             size = len(fleet.world) or clash.rank + 2
             ranks = tuple(sorted({clash.rank, (clash.rank + 1) % size}))  # gloo's rings send to the rank before
-        who = f"Rank {clash.rank}" if clash.rank is not None else "A process"
+        who = f"rank {clash.rank}" if clash.rank is not None else "a process"
         yield Finding(
             "hang.shape_mismatch",
             "error",

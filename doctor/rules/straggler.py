@@ -68,7 +68,7 @@ def _worst(
     worst = ordered[0]
     second = blame[ordered[1]] if len(ordered) > 1 else 0.0
     stands_out = blame[worst] > BLAME_RATIO * second and blame[worst] > NOTICEABLE_S * len(one.seqs)
-    if one.span_s <= 0 or blame[worst] < BLAME_SHARE * one.span_s or not stands_out:
+    if one.span_s <= 0 or blame[worst] < BLAME_SHARE * one.span_s or not stands_out or not one.persists(worst):
         return []
     finding = _arrival_finding(worst, blame[worst], one, fleet, witnesses, by_host)
     return [(blame[worst] / one.span_s + (0.01 if by_host else 0), finding)]
@@ -90,7 +90,7 @@ def _arrival_finding(
         if by_host
         else {"checkpoint": "straggler.checkpoint", "gc": "straggler.gc"}.get(suspect.sub_cause, "straggler.rank")
     )
-    who = f"Host {host} ({name_ranks(ranks)})" if by_host else name_ranks(ranks).capitalize()
+    who = f"Host {host} ({name_ranks(ranks)})" if by_host else name_ranks(ranks)
     share = blamed_s / one.span_s
     return Finding(
         code,
