@@ -18,7 +18,7 @@ from typing import Any
 PRODUCT_SIZE = {"cpu": 512, "cuda": 8192}
 ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 24}  # float32 numbers of one collective
 PRODUCTS = 15
-REPEATS = 3
+REPEATS = 5
 INSIDE = timedelta(seconds=30)
 
 

@@ -12,7 +12,8 @@ from launcher.preflight.facts import HostFacts
 from launcher.preflight.pairs import Pair, blame
 
 SLOW_DEVICE = {"cpu": 0.5, "cuda": 0.8}  # of the median of its peers; CPUs are shared with whoever else is there
-SLOW_PAIR = 1 / 3  # of the bandwidth that a quarter of the pairs reach
+SLOW_LINK = "preflight.slow_link"
+SLOW_PAIR = 1 / 4  # of the bandwidth that a quarter of the pairs reach
 
 Answer = Mapping[str, Any]  # what launcher/agent/exercise.py answered
 
@@ -91,6 +92,21 @@ def _meetings(answers: Mapping[str, Answer]) -> Iterator[tuple[Pair, str, Answer
             yield frozenset(about["group"]), host, about
 
 
+def better_of(first: Mapping[str, Answer], again: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Each meeting as it went better: what is slow once may have been disturbed. A failure stays one."""
+    merged = {}
+    for host, answer in first.items():
+        repeated = again.get(host, answer)["phases"]
+        merged[host] = {**answer, "phases": list(map(_faster, answer["phases"], repeated))}
+    return merged
+
+
+def _faster(one: Answer | None, other: Answer | None) -> Answer | None:
+    if one and other and "seconds" in one and "seconds" in other:
+        return min(one, other, key=lambda about: float(max(about["seconds"])))
+    return one
+
+
 def bandwidths(answers: Mapping[str, Answer]) -> dict[Pair, float]:
     """Pair -> bytes a second of its slowest device, where both hosts finished."""
     rates: dict[Pair, list[float]] = {}
@@ -141,7 +157,7 @@ def _slow_pairs(answers: Mapping[str, Answer]) -> Iterator[Finding]:
 
 def _slow(who: str, rate: float, usual: float, hosts: Sequence[str], where: str) -> Finding:
     return Finding(
-        "preflight.slow_link",
+        SLOW_LINK,
         "error",
         f"{who} at {rate / 1e9:.3g} GB/s; the other pairs reach {usual / 1e9:.3g}.",
         f"look at the {where}: negotiated speed, errors (ethtool -S), traffic shaping, a duplex mismatch",

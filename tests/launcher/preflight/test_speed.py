@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launcher.preflight.checks.speed import bandwidths, judge, judge_all
+from launcher.preflight.checks.speed import bandwidths, better_of, judge, judge_all
 from launcher.preflight.pairs import rounds
 from tests.launcher.preflight.hosts import NAMES, sound
 
@@ -81,6 +81,16 @@ def test_a_pair_counts_only_where_both_have_finished() -> None:
     assert {frozenset(pair) for pair in bandwidths(told)} == {
         frozenset(p) for p in (("n2", "n3"), ("n2", "n4"), ("n3", "n4"))
     }
+
+
+def test_what_was_slow_once_and_not_again_was_disturbed() -> None:
+    disturbed = answers(lambda pair: 1e8 if "n3" in pair else 1e9)
+    again = answers(lambda pair: 9e8)
+    assert found(better_of(disturbed, again)) == []
+    assert found(better_of(disturbed, disturbed)) == [("preflight.slow_link", ["n3"])]
+    assert found(better_of(disturbed, {})) == [("preflight.slow_link", ["n3"])]
+    failing = answers(lambda pair: None if "n3" in pair else 1e9)
+    assert found(better_of(failing, again)) == [("preflight.collective_failed", ["n3"])]
 
 
 def test_the_whole_may_fail_where_every_pair_works() -> None:
