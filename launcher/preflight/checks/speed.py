@@ -94,7 +94,7 @@ def _meetings(answers: Mapping[str, Answer]) -> Iterator[tuple[Pair, str, Answer
 
 def better_of(first: Mapping[str, Answer], again: Mapping[str, Answer]) -> dict[str, Answer]:
     """Each meeting as it went better: what is slow once may have been disturbed. A failure stays one."""
-    merged = {}
+    merged: dict[str, Answer] = {}
     for host, answer in first.items():
         repeated = again.get(host, answer)["phases"]
         merged[host] = {**answer, "phases": list(map(_faster, answer["phases"], repeated))}
