@@ -31,7 +31,6 @@ def step_argv(job_id: str, nodes: Sequence[str], *options: str) -> list[str]:
         f"--nodelist={','.join(nodes)}",
         "--cpu-bind=none",
         "--mem=0",
-        "--unbuffered",
         "--quiet",
         *options,
     ]

@@ -29,7 +29,11 @@ def slurm_site(cluster: SlurmCluster, allocation: Allocation, script: str, job: 
     python = cluster.python or sys.executable
     bundle = shared_bundle(directory / ".node-side", with_psutil=python != sys.executable)
     arguments = {"job": job, "directory": str(directory), "paths": [script]}
-    answers = ask_nodes(allocation, python, bundle, "muster", arguments)
+
+    def ask(command: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        return ask_nodes(allocation, directory / job, python, bundle, command, given)
+
+    answers = ask("muster", arguments)
     facts = {node: answers[node] for node in node_order({node: fact["topology"] for node, fact in answers.items()})}
     for node, fact in facts.items():
         if fact["missing"]:
@@ -42,7 +46,7 @@ def slurm_site(cluster: SlurmCluster, allocation: Allocation, script: str, job: 
         topologies=_topologies(cluster, hosts, facts),
         python=python,
         known={node: {"slurm_job": allocation.job_id} for node in facts},
-        ask=lambda command, arguments: ask_nodes(allocation, python, bundle, command, arguments),
+        ask=ask,
     )
 
 

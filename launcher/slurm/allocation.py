@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from launcher.errors import CannotActError
@@ -34,19 +36,22 @@ class Allocation:
 
 
 def ask_nodes(
-    allocation: Allocation, python: str, bundle: str, command: str, arguments: Mapping[str, Any]
+    allocation: Allocation, scratch: Path, python: str, bundle: str, command: str, arguments: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """The answers of all nodes to a command of the node side, asked in one step; nodes in Slurm's order.
 
-    Raises CannotActError naming the nodes that did not answer.
+    Each task's output goes to a file of its own in `scratch`, a folder that the nodes share: srun mixes the lines of
+    several tasks. Raises CannotActError naming the nodes that did not answer.
     """
-    step = step_argv(allocation.job_id, allocation.nodes, "--input=all")
     given = json.dumps({"command": command, "arguments": arguments}).encode()
-    done = LocalHost("the allocation").run([*step, python, bundle, "in_step"], input=given, timeout=ASK_S)
-    answers = {line["node"]: line["answer"] for line in json_lines(done.text)}
+    with tempfile.TemporaryDirectory(prefix="answers-", dir=scratch) as folder:
+        step = step_argv(allocation.job_id, allocation.nodes, "--input=all", f"--output={folder}/%t")
+        done = LocalHost("the allocation").run([*step, python, bundle, "in_step"], input=given, timeout=ASK_S)
+        text = "\n".join(path.read_text(errors="replace") for path in Path(folder).iterdir())
+    answers = {line["node"]: line["answer"] for line in json_lines(text)}
     silent = [node for node in allocation.nodes if node not in answers]
     if silent:
-        words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        words = (text + done.stderr.decode(errors="replace")).strip().rpartition("\n")[2]
         raise CannotActError(f"{', '.join(silent)} did not answer: {words}", help=f"scontrol show node {silent[0]}")
     return {node: answers[node] for node in allocation.nodes}
 
