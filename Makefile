@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: run test check bench drill
+.PHONY: run test check drill
 
 run: $(READY)
 	$(BIN)/dlaunch run workloads/hsdp.py --nodes 4
