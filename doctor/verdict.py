@@ -85,7 +85,8 @@ def _joined(group: Sequence[Finding]) -> Finding:
 def _doubt(found: Sequence[Finding], evidence: EvidenceSet) -> Finding | None:
     """The one `unknown`, or None when a rule looked, saw nothing wrong, and nothing blinds."""
     doubts = [one for one in found if one.code == "unknown"]
-    blind = [gap for gap in evidence.gaps if gap.blinding]
+    moves = any(one.code == "hang.none_slow" for one in found)
+    blind = [gap for gap in evidence.gaps if gap.blinding and not (moves and gap.where.startswith("dump of"))]
     looked = any(one.code == HEALTHY or (one.severity == "info" and one.code != "unknown") for one in found)
     if looked and not doubts and not blind:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import socket
 import tarfile
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from doctor.node import kernel
+from doctor.node.files import tail
 from doctor.node.processes import Watched, look, watched
 from doctor.node.recorder import request_dumps
 from doctor.node.reduce import reduce_dump
@@ -61,7 +61,7 @@ class Archive:
 def gather(request: Request) -> bytes:
     """All that this node shows of the job, as a .tar.gz."""
     archive = Archive()
-    processes = watched(request.pids, _rank_pids(request))
+    processes = watched(request.pids, _rank_pids(request), _progress(request))
     for number in range(1, request.samples + 1):
         _sample(request, processes, number, archive)
         if number < request.samples:
@@ -85,6 +85,11 @@ def _rank_pids(request: Request) -> dict[int, int]:
         with suppress(OSError, ValueError):
             pids[rank] = int((paths.rank(rank, request.attempt) / "pid").read_text())
     return pids
+
+
+def _progress(request: Request) -> dict[int, Path]:
+    paths = JobPaths(Path(request.directory))
+    return {rank: paths.progress(rank, request.attempt) for rank in request.ranks}
 
 
 def _sample(request: Request, processes: Sequence[Watched], number: int, archive: Archive) -> None:
@@ -145,24 +150,12 @@ def _files(request: Request) -> Iterator[tuple[str, bytes]]:
     paths = JobPaths(Path(request.directory))
     for rank in request.ranks:
         for name in LOGS:
-            data = tail(paths.rank(rank, request.attempt) / name)
+            data = tail(paths.rank(rank, request.attempt) / name, LOG_BYTES)
             if data:
                 yield f"ranks/{rank}/attempt-{request.attempt}/{name}", data
     for path in (paths.agent(request.node_rank), paths.node(request.node_rank) / f"torchrun-{request.attempt}.log"):
-        if data := tail(path):
+        if data := tail(path, LOG_BYTES):
             yield f"nodes/{request.node_rank}/{path.name}", data
-
-
-def tail(path: Path, limit: int = LOG_BYTES) -> bytes:
-    """The last `limit` bytes, from a line's start; empty when there is no such file."""
-    try:
-        with path.open("rb") as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(max(0, size - limit))
-            data = stream.read(limit)
-    except OSError:
-        return b""
-    return data if size <= limit else data.partition(b"\n")[2]
 
 
 def _folder(one: Watched) -> str:

@@ -11,7 +11,11 @@ from typing import Any
 
 import psutil
 
+from doctor.node.files import tail
+from launcher.common.progress import parse_record
+
 WORDS = {psutil.STATUS_TRACING_STOP: "stopped", psutil.STATUS_DEAD: "gone", psutil.STATUS_DISK_SLEEP: "disk-sleep"}
+STEP_BYTES = 8_192
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
@@ -21,6 +25,7 @@ class Watched:
 
     rank: int | None
     pid: int
+    progress: Path | None = None  # its progress.jsonl
     cpu_s: float | None = None
     looked: float = 0.0
     started: float | None = None
@@ -29,9 +34,10 @@ class Watched:
         return f"pid {self.pid}" if self.rank is None else f"rank {self.rank} (pid {self.pid})"
 
 
-def watched(pids: Sequence[int], by_rank: Mapping[int, int]) -> list[Watched]:
+def watched(pids: Sequence[int], by_rank: Mapping[int, int], progress: Mapping[int, Path]) -> list[Watched]:
     """The ranks of a job, and other processes with the rank that their environment names."""
-    return [Watched(rank, pid) for rank, pid in sorted(by_rank.items())] + [Watched(rank_of(pid), pid) for pid in pids]
+    ours = [Watched(rank, pid, progress.get(rank)) for rank, pid in sorted(by_rank.items())]
+    return ours + [Watched(rank_of(pid), pid) for pid in pids]
 
 
 def rank_of(pid: int) -> int | None:
@@ -68,7 +74,16 @@ def _state(one: Watched, now: float) -> dict[str, Any]:
     one.cpu_s, one.looked = spent, now
     state: dict[str, Any] = {"state": WORDS.get(status, status), "cpu": cpu, "wchan": _proc(one.pid, "wchan")}
     kernel = [line.split("] ", 1)[-1].split("+")[0] for line in _proc(one.pid, "stack").splitlines()]
-    return {**state, "kernel": kernel}
+    return {**state, "kernel": kernel, "step": _step(one.progress)}
+
+
+def _step(progress: Path | None) -> int | None:
+    """The newest step in a rank's progress records: between two looks it tells moving from stuck."""
+    if progress is None:
+        return None
+    lines = tail(progress, STEP_BYTES).splitlines()
+    steps = [record.step for line in lines if (record := parse_record(line)) and record.step is not None]
+    return steps[-1] if steps else None
 
 
 def _proc(pid: int, name: str) -> str:

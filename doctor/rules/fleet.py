@@ -82,6 +82,14 @@ class Fleet:
         """Ranks that must exist but gave no dump."""
         return self.world - self.tables.keys()
 
+    def moved(self, ranks: Iterable[int]) -> list[int]:
+        """Those of `ranks` that made calls between the two samples."""
+        return [rank for rank in sorted(set(ranks) & self.earlier.keys()) if self._calls_since(rank)]
+
+    def _calls_since(self, rank: int) -> bool:
+        now, before = self.tables[rank], self.earlier[rank]
+        return sum(group.enqueued for group in now.groups) > sum(group.enqueued for group in before.groups)
+
     def hosts_of(self, ranks: Iterable[int]) -> tuple[str, ...]:
         return tuple(sorted({self.hosts[rank] for rank in ranks if rank in self.hosts}))
 

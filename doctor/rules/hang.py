@@ -29,9 +29,11 @@ def find_hang(evidence: EvidenceSet) -> Iterator[Finding]:
     if not fleet.tables:
         return
     graph = wait_graph(fleet)
+    concerned = {rank for point in graph.points for rank in point.group.members}
+    moving = fleet.moved(concerned) or sorted(concerned & set(evidence.once(witnesses_of).stepping))
     if not graph.points:
-        yield from _quiet(fleet, evidence)
-    elif moving := _moved(fleet, graph):
+        yield from _quiet(fleet)
+    elif moving:
         yield _none_slow(fleet, moving)
     elif (age := _age(evidence, graph)) is not None and age < QUIET_S and not fleet.earlier:
         yield healthy(f"the oldest wait is {age:.1f} s old", _waiting(graph))
@@ -54,9 +56,11 @@ def _root(evidence: EvidenceSet, fleet: Fleet, graph: WaitGraph, age: float | No
         yield from (_stalled(point, graph, witnesses) for point in graph.stalled())
 
 
-def _quiet(fleet: Fleet, evidence: EvidenceSet) -> Iterator[Finding]:
+def _quiet(fleet: Fleet) -> Iterator[Finding]:
     """No recorded collective is pending."""
-    if fleet.silent:
+    if moving := fleet.moved(fleet.tables):
+        yield _none_slow(fleet, moving)
+    elif fleet.silent:
         yield unknown(
             f"All recorded collectives of {name_ranks(fleet.tables)} have ended, but {name_ranks(fleet.silent)} gave "
             "no dump.",
@@ -64,17 +68,6 @@ def _quiet(fleet: Fleet, evidence: EvidenceSet) -> Iterator[Finding]:
         )
     elif any(table.calls.count for table in fleet.tables.values()):
         yield healthy(f"no recorded collective of {name_ranks(fleet.tables)} is pending")
-
-
-def _moved(fleet: Fleet, graph: WaitGraph) -> list[int]:
-    """Ranks of the stuck groups that went on between two samples."""
-    concerned = {rank for point in graph.points for rank in point.group.members}
-    return [rank for rank in sorted(concerned & fleet.earlier.keys()) if _progress(fleet, rank)]
-
-
-def _progress(fleet: Fleet, rank: int) -> bool:
-    now, before = fleet.tables[rank], fleet.earlier[rank]
-    return sum(group.enqueued for group in now.groups) > sum(group.enqueued for group in before.groups)
 
 
 def _none_slow(fleet: Fleet, moving: Sequence[int]) -> Finding:

@@ -17,6 +17,7 @@ from launcher.common.finding import Evidence, Finding, unknown
 
 # A rank found alone in one of these holds up its peers, whatever they do.
 TELLING_ALONE = ("dataloader", "file_lock", "checkpoint", "exception")
+UNRECORDED = ("monitored_barrier",)
 SHOWN = 8
 MISSING = ("stacks of all ranks at one time (ddoctor collect JOB, or py-spy dump --pid PID on each)",)
 
@@ -24,14 +25,19 @@ MISSING = ("stacks of all ranks at one time (ddoctor collect JOB, or py-spy dump
 def find_by_stacks(evidence: EvidenceSet) -> Iterator[Finding]:
     """Findings from stacks, where the dumps do not show a stuck collective."""
     stacks, fleet = evidence.of(Stack), evidence.once(fleet_of)
-    if not stacks or wait_graph(fleet).points:
+    if not stacks or wait_graph(fleet).points or fleet.moved(fleet.tables):
         return
     witnesses = evidence.once(witnesses_of)
+    if witnesses.stepping:
+        yield _stepping(witnesses.stepping, fleet)
+        return
     places = {
         rank: place for rank in witnesses.stacks if not witnesses.is_dead(rank) and (place := witnesses.place(rank))
     }
     at_peers = {rank: place for rank, place in places.items() if place.waits_for_peers}
     elsewhere = {rank: place for rank, place in places.items() if not place.waits_for_peers}
+    if at_peers and _recorded_as_done(at_peers, fleet):
+        return
     if at_peers and elsewhere:
         yield from _absent(at_peers, elsewhere, fleet, witnesses)
     elif at_peers:
@@ -40,6 +46,24 @@ def find_by_stacks(evidence: EvidenceSet) -> Iterator[Finding]:
         yield _teardown(elsewhere, fleet)
     else:
         yield from _alone(stacks)
+
+
+def _stepping(ranks: Sequence[int], fleet: Fleet) -> Finding:
+    return Finding(
+        "hang.none_slow",
+        "info",
+        f"Nothing hangs: {name_ranks(ranks)} made steps between the two looks.",
+        "If it is slower than it should be: ddoctor straggler.",
+        0.9,
+        ranks=tuple(ranks),
+        hosts=fleet.hosts_of(ranks),
+    )
+
+
+def _recorded_as_done(at_peers: Mapping[int, Place], fleet: Fleet) -> bool:
+    """Whether dumps show nothing pending of ranks whose stacks, taken a moment later, are in a recorded collective."""
+    recorded = all(place.kind == "collective" and place.op not in UNRECORDED for place in at_peers.values())
+    return recorded and at_peers.keys() <= fleet.tables.keys()
 
 
 def _absent(
@@ -230,7 +254,7 @@ def _seen(places: Mapping[int, Place], witnesses: Witnesses) -> list[Evidence]:
 
 RULES = (
     Rule(
-        ("hang.absent_rank", "hang.rendezvous", "hang.p2p_unmatched", "hang.teardown"),
+        ("hang.absent_rank", "hang.rendezvous", "hang.p2p_unmatched", "hang.teardown", "hang.none_slow"),
         ("hang",),
         find_by_stacks,
     ),

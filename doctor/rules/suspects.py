@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
@@ -106,6 +106,7 @@ class Witnesses:
 
     stacks: Mapping[int, Stack]
     states: Mapping[int, ProcessState]
+    stepping: Sequence[int] = ()  # ranks that made steps between two looks
 
     def place(self, rank: int) -> Place | None:
         stack = self.stacks.get(rank)
@@ -140,7 +141,15 @@ def witnesses_of(evidence: EvidenceSet) -> Witnesses:
     for one in sorted(evidence.of(ProcessState), key=lambda one: (one.time, one.dead)):
         if one.rank is not None:
             states[one.rank] = one
-    return Witnesses(stacks, states)
+    return Witnesses(stacks, states, _stepping(evidence.of(ProcessState)))
+
+
+def _stepping(states: Sequence[ProcessState]) -> list[int]:
+    steps: dict[int, set[int]] = {}
+    for one in states:
+        if one.rank is not None and one.step is not None and not one.dead and "/sample-" in one.where:
+            steps.setdefault(one.rank, set()).add(one.step)
+    return sorted(rank for rank, seen in steps.items() if len(seen) > 1)
 
 
 def _by_place(place: Place, state: ProcessState | None) -> str:

@@ -25,7 +25,8 @@ from doctor.evidence.processes import ProcessState
 from doctor.evidence.rank_table import RankTable
 from doctor.evidence.stacks import Stack
 from doctor.evidence.tabulate import tabulate
-from doctor.node.gather import Request, gather, tail
+from doctor.node.files import tail
+from doctor.node.gather import Request, gather
 from doctor.node.reduce import reduce_dump
 from doctor.rules.places import place_of
 from launcher.agent.recorder_hook import FIFO
@@ -168,4 +169,4 @@ def test_tails_start_at_a_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("".join(f"line {number}\n" for number in range(1000)))
     assert tail(path, 100).splitlines()[0].startswith(b"line 9")
-    assert tail(tmp_path / "missing") == b""
+    assert tail(tmp_path / "missing", 100) == b""

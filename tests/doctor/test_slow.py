@@ -81,6 +81,15 @@ def test_a_clock_that_is_off_is_no_straggler() -> None:
     assert judged(ranks, "straggler", job("dp_replicate=4", 1)).answer == "none"
 
 
+def test_a_hiccup_of_one_rank_is_no_straggler() -> None:
+    ranks = recorders(4)
+    for one in ranks:
+        steps(one, 20, 0)
+        steps(one, 4, 20 * LATE_NS if one.rank == 2 else 0)
+        steps(one, 20, 0)
+    assert judged(ranks, "straggler").answer == "none"
+
+
 def test_even_ranks_are_healthy() -> None:
     ranks = recorders(4)
     for one in ranks:

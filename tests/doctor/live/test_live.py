@@ -82,8 +82,10 @@ def test_a_hang_is_named_while_it_lasts(way: str, code: str, sub_cause: str | No
 
 def test_a_healthy_job_is_healthy_and_goes_on(tmp_path: Path) -> None:
     with running("none", tmp_path) as folder:
-        assert verdict("diagnose", tmp_path)["answer"] == "none"
-        assert verdict("hang", tmp_path)["answer"] == "none"
+        found = verdict("diagnose", tmp_path)
+        assert found["answer"] == "none", found["findings"][0]
+        found = verdict("hang", tmp_path)
+        assert found["answer"] == "none", found["findings"][0]
         progress = folder / "ranks" / "0" / "attempt-0" / "progress.jsonl"
         size = progress.stat().st_size
         time.sleep(1)
