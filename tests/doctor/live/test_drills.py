@@ -17,7 +17,6 @@ SAMPLE = (
     ("ddp", "slow_node"),
     ("ddp", "die"),
     ("ddp", "early_exit"),
-    ("ddp", "unused_parameter"),
     ("ddp", "checkpoint_endless"),
     ("ddp", "nan"),
     ("tp", "stop"),
