@@ -172,8 +172,9 @@ class SlurmSupervisor(Supervisor):
         try:
             client.requeue(self.allocation.job_id)
         except CannotActError as error:
-            super()._conclude(Conclude("failed", f"{reason}, but it could not be requeued: {error.message}"))
-            return
+            if not self.terminated:
+                super()._conclude(Conclude("failed", f"{reason}, but it could not be requeued: {error.message}"))
+                return
         if exclude:
             wanted = [*filter(None, [self.cluster.exclude]), *exclude]
             done = client.exclude(self.allocation.job_id, wanted, self.spec.nodes, self.cluster.partition)

@@ -79,7 +79,8 @@ def cancel(job_id: str) -> None:
 
 
 def requeue(job_id: str) -> None:
-    call(["scontrol", "requeue", job_id])
+    """From inside the job too: Slurm's SIGTERM to all of its processes does not end the call that brings it."""
+    call(["sh", "-c", 'trap "" TERM; exec scontrol requeue "$0"', job_id])
 
 
 def exclude(job_id: str, nodes: Sequence[str], wanted: int, partition: str | None) -> bool:
