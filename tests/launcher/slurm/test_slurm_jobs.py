@@ -45,7 +45,7 @@ def test_the_local_run_and_the_slurm_run_have_the_same_losses(bench: Bench) -> N
 
 
 def test_a_warned_job_resumes_exactly_where_it_was(bench: Bench) -> None:
-    options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--", "--steps", "30", "--deterministic")
+    options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--", "--steps", "16", "--deterministic")
     whole = bench.start(*options)
     ended = whole.wait()
     assert ended["state"] == "succeeded", ended
@@ -59,7 +59,7 @@ def test_a_warned_job_resumes_exactly_where_it_was(bench: Bench) -> None:
     assert "requeued" in row["reason"]
     ended = broken.wait()
     assert (ended["state"], ended["attempts"]) == ("succeeded", 2), ended
-    assert 3 < len((broken.directory / "ranks/0/attempt-0/progress.jsonl").read_text().splitlines()) < 30
+    assert 3 < len((broken.directory / "ranks/0/attempt-0/progress.jsonl").read_text().splitlines()) < 16
     assert losses(broken) == losses(whole)
 
 
