@@ -91,6 +91,10 @@ class PP(Strategy):
     def _traced(self, model: Transformer, split: list[range], job: Job) -> list[Any]:
         if job.mesh.data_degree > 1:
             raise ValueError("a traced stage cannot be sharded by block: use --split manual with dp_shard")
+        if self.shape.stages > 2:  # every layer needs the rotation that the first stage computes
+            raise ValueError(
+                "torch cannot pass a tensor over a stage: --split tracer has two stages, --split manual more"
+            )
         materialize([model], job.world.device, self.weights(job))
         size = job.options.batch // self.shape.microbatches
         microbatch = torch.zeros(size, job.options.seq, dtype=torch.int64, device=job.world.device)
