@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import Sequence
+from contextlib import suppress
+from subprocess import PIPE, Popen
 from typing import Any
 
 TOOLS = {"dlaunch": "launcher.cli", "ddoctor": "doctor.cli"}
@@ -17,17 +20,18 @@ class CommandError(Exception):
 
 
 async def run_text(argv: Sequence[str]) -> tuple[int, str, str]:
-    """Run `dlaunch …` or `ddoctor …` in a process of its own: status, stdout, stderr. Cancelling ends it."""
+    """Run `dlaunch …` or `ddoctor …` in a process of its own: status, stdout, stderr. Cancelling ends it and what it started."""
     tool, *arguments = argv
     code = f"from {TOOLS[tool]} import main; main()"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, *arguments, stdout=PIPE, stderr=PIPE)
+    # A thread reads the pipes to their end: a loop that ends with the app would leave its own transports open.
+    process = Popen([sys.executable, "-c", code, *arguments], stdout=PIPE, stderr=PIPE, start_new_session=True)
     try:
-        stdout, stderr = await process.communicate()
+        stdout, stderr = await asyncio.to_thread(process.communicate)
     except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         raise
-    return process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace")
+    return process.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace")
 
 
 async def run_json(argv: Sequence[str]) -> dict[str, Any]:

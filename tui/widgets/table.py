@@ -42,6 +42,7 @@ class Row:
 class LineTable(ScrollView, can_focus=True):
     """Rows with a cursor; posts Chosen when one is picked. The cursor stays on its row when rows move."""
 
+    DEFAULT_CSS = "LineTable { overflow-x: hidden; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "step(-1)", "up", show=False),
         Binding("down,j", "step(1)", "down", show=False),
@@ -128,7 +129,8 @@ class LineTable(ScrollView, can_focus=True):
         self.cursor = max(0, min(place, len(self.rows) - 1))
         top, page = self.scroll_offset.y, max(1, self.size.height - 1)
         if not top <= self.cursor < top + page:
-            self.scroll_to(y=self.cursor if self.cursor < top else self.cursor - page + 1, animate=False)
+            y = self.cursor if self.cursor < top else self.cursor - page + 1
+            self.scroll_to(y=y, animate=False, force=True)  # new rows may not have their scrollbar yet
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
