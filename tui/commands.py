@@ -20,7 +20,7 @@ class CommandError(Exception):
 
 
 async def run_text(argv: Sequence[str]) -> tuple[int, str, str]:
-    """Run `dlaunch …` or `ddoctor …` in a process of its own: status, stdout, stderr. Cancelling ends it and what it started."""
+    """Run `dlaunch …` or `ddoctor …` in its own process: status and output. Cancelling ends it and its children."""
     tool, *arguments = argv
     code = f"from {TOOLS[tool]} import main; main()"
     # A thread reads the pipes to their end: a loop that ends with the app would leave its own transports open.
