@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from launcher.cli.options import job_argument
 from launcher.console import print_json
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A .tar.gz.")
 @click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
 @click.option("--full", is_flag=True, help="Whole dumps instead of each node's reductions.")

@@ -9,12 +9,15 @@ from pathlib import Path
 import click
 
 from doctor.cli.target import evidence_of
+from launcher import completion
 from launcher.console import print_json
 from launcher.errors import InputError
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="JOB|DIR JOB|DIR…")
+@click.argument(
+    "targets", nargs=-1, required=True, metavar="JOB|DIR JOB|DIR…", shell_complete=completion.jobs_and_files
+)
 @click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def compare(targets: tuple[str, ...], inventory: object, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from launcher.cli.options import cluster_option
 from launcher.console import print_json
 from launcher.errors import InputError
 
@@ -14,10 +15,12 @@ from launcher.errors import InputError
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME…]")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Default: ddp. May be repeated.")
-@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@cluster_option
 @click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
-@click.option("--nodes", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--nproc-per-node", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--nodes", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Number of nodes.")
+@click.option(
+    "--nproc-per-node", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Ranks on each node."
+)
 @click.option("--list", "only_list", is_flag=True, help="Print the drills and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def drill(

@@ -11,12 +11,13 @@ import click
 
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
+from launcher import completion
 from launcher.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.argument("targets", nargs=-1, required=True, metavar="JOB|DIR…"),
+    click.argument("targets", nargs=-1, required=True, metavar="JOB|DIR…", shell_complete=completion.jobs_and_files),
     click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
     click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job."),
     click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower."),

@@ -20,6 +20,7 @@ COMMANDS = {
     "top": ("launcher.cli.top.top", "show jobs and ranks live"),
     "preflight": ("launcher.cli.preflight.preflight", "check the hosts, then pairs, then the whole"),
     "nodes": ("launcher.cli.nodes.nodes", "show what the inventory's hosts have"),
+    "completion": ("launcher.cli.completion.completion", "make a shell complete commands, jobs and clusters"),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import cluster_option, inventory_option, json_option
 from launcher.console import print_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@cluster_option
 @inventory_option
 @click.option("--nodes", metavar="N", help="Number of nodes; default: all.")
 @click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node.")

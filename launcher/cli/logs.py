@@ -7,7 +7,7 @@ import time
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import inventory_option, job_argument, json_option
 from launcher.console import print_json
 from launcher.errors import InputError
 
@@ -15,7 +15,7 @@ POLL_S = 0.3
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @click.option("--rank", "ranks", metavar="LIST", help="Ranks, e.g. 3,5-7; default: all.")
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Ranks of one node.")
 @click.option("--coord", metavar="AXIS=I,…", help="Ranks at a mesh coordinate, e.g. tp=0.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import cluster_option, inventory_option, json_option
 from launcher.console import print_json
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@cluster_option
 @inventory_option
 @json_option
 def nodes(cluster: str | None, inventory: Path | None, as_json: bool) -> None:

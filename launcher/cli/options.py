@@ -7,16 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from launcher import completion
 
 if TYPE_CHECKING:
     from launcher.jobs.request import RunRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+cluster_option = click.option(
+    "--cluster",
+    metavar="NAME",
+    help="Cluster of the inventory; default: its `default`.",
+    shell_complete=completion.clusters,
+)
+job_argument = click.argument("job", shell_complete=completion.jobs)
+
 _OPTIONS = (
-    click.argument("script"),
+    click.argument("script", shell_complete=lambda _context, _parameter, typed: [CompletionItem(typed, type="file")]),
     click.argument("args", nargs=-1, type=click.UNPROCESSED),
-    click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`."),
+    cluster_option,
     click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
     click.option("--nodes", metavar="N|MIN:MAX", help="Number of nodes, or a range from which each attempt chooses."),
     click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node."),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import cluster_option, inventory_option, json_option
 from launcher.console import print_json
 
 
@@ -27,7 +27,7 @@ from launcher.console import print_json
     metavar="FILE",
     help="Slurm's topology.conf or the output of scontrol show topology.",
 )
-@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@cluster_option
 @inventory_option
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes to use; one FILE stands for N equal hosts.")
 @click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node; default: its devices.")

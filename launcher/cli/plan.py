@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import cluster_option, inventory_option, json_option
 from launcher.console import print_json, suggestion
 from launcher.errors import InputError
 
@@ -33,7 +33,7 @@ AMOUNT = click.FloatRange(min=0, min_open=True)
 @click.option("--batch", type=COUNT, metavar="N", help="Sequences per step over all devices; default: one a device.")
 @click.option("--seq", type=COUNT, default=4096, show_default=True, metavar="N", help="Tokens per sequence.")
 @click.option("--profile", type=click.Choice(["classic", "fsdp2"]), default="fsdp2", help="How precision is mixed.")
-@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@cluster_option
 @inventory_option
 @click.option("--nodes", type=COUNT, metavar="N", help="Nodes to plan for.")
 @click.option("--devices-per-node", type=COUNT, metavar="N", help="Devices of each node; default: 8, or those found.")

@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import inventory_option, job_argument, json_option
 from launcher.console import print_json
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for the ranks to write a checkpoint.")
 @inventory_option
 @json_option

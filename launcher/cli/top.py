@@ -9,13 +9,14 @@ from pathlib import Path
 
 import click
 
+from launcher import completion
 from launcher.cli.options import inventory_option, json_option
 from launcher.console import print_json
 from launcher.errors import CannotActError, InputError
 
 
 @click.command()
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=completion.jobs_and_files)
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 @click.option("--readonly", is_flag=True, help="Nothing can be stopped from here, and no command is run.")
 @click.option(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import cluster_option, inventory_option, json_option
 from launcher.console import print_json
 
 
 @click.command()
 @click.argument("where", required=False, metavar="[HOST|FILE]")
-@click.option("--cluster", metavar="NAME", help="Cluster of the inventory; default: its `default`.")
+@cluster_option
 @inventory_option
 @json_option
 def topo(where: str | None, cluster: str | None, inventory: Path | None, as_json: bool) -> None:

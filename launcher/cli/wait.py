@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import inventory_option, job_argument, json_option
 
 
 @click.command()
-@click.argument("job")
+@job_argument
 @inventory_option
 @json_option
 def wait(job: str, inventory: object, as_json: bool) -> None:
