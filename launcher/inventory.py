@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from launcher.console import suggestion
 from launcher.errors import InputError
 from launcher.hosts.names import expand
+from launcher.inventory_file import find_inventory, read_inventory
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -190,27 +191,12 @@ class Inventory(Section):
         return chosen, self.clusters[chosen]
 
 
-def find_inventory(given: Path | None) -> Path | None:
-    """The file to read: the given one, ./inventory.yaml, or ~/.config/dlaunch/inventory.yaml; None for the built-in."""
-    if given is not None:
-        return given
-    for candidate in (Path("inventory.yaml"), Path.home() / ".config" / "dlaunch" / "inventory.yaml"):
-        if candidate.is_file():
-            return candidate
-    return None
-
-
 def load_inventory(given: Path | None = None) -> tuple[Inventory, str]:
     """The inventory and the name of its file. Raises InputError (`FILE:LINE: field: …`)."""
     path = find_inventory(given)
     if path is None:
         return parse_inventory(SHIPPED, "built-in inventory"), ""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise InputError(f"cannot read: {reason}", where=str(path), help="name the file with --inventory") from error
-    return parse_inventory(text, str(path)), str(path.resolve())
+    return parse_inventory(read_inventory(path), str(path)), str(path.resolve())
 
 
 def parse_inventory(text: str, where: str) -> Inventory:

@@ -15,6 +15,7 @@ from launcher.cli.options import inventory_option, json_option
 from launcher.common.text import printable
 from launcher.console import print_json
 from launcher.errors import InputError
+from launcher.inventory_file import slurm_clusters
 from launcher.jobs.record import ENDED
 from launcher.jobs.store import StoredJob, all_jobs, visible_state
 
@@ -77,17 +78,18 @@ def jobs_now(inventory: Path | None) -> tuple[list[StoredJob], list[dict[str, An
     jobs = all_jobs()
     if shutil.which("squeue") is None:
         return jobs, []
-    from launcher.inventory import load_inventory
+    clusters = slurm_clusters(inventory)
+    living = [job for job in jobs if job.record.kind == "slurm" and job.record.state not in ENDED]
+    if not clusters and not living:
+        return jobs, []
     from launcher.jobs.slurm_control import foreign_rows, refresher
 
-    clusters = [name for name, cluster in load_inventory(inventory)[0].clusters.items() if cluster.kind == "slurm"]
-    if not clusters and not any(job.record.kind == "slurm" for job in jobs):
-        return jobs, []
     known = refresher()
-    known.refresh(jobs)
+    known.refresh(living)
     if known.trouble:
         click.echo(f"warning: {known.trouble}; states of Slurm jobs may be old", err=True)
-    return all_jobs(), foreign_rows(known, jobs, clusters[0] if len(clusters) == 1 else "slurm")
+    foreign = foreign_rows(known, jobs, clusters[0] if len(clusters) == 1 else "slurm")
+    return all_jobs() if living else jobs, foreign
 
 
 def row(job: StoredJob) -> dict[str, Any]:

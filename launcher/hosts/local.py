@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,7 +60,7 @@ class LocalHost:
 
     def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         target = Path(path)
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
         try:
             make_private(target.parent)
             with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:

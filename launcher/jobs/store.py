@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,7 +20,7 @@ from launcher.jobs.record import ENDED, JobRecord, read_record
 def new_job_id(name: str) -> str:
     """`name-yymmdd-hhmmss-xxxx`; what is no letter, digit, dot or underscore becomes a hyphen."""
     clean = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.") or "job"
-    return f"{clean[:40]}-{time.strftime('%y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return f"{clean[:40]}-{time.strftime('%y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from launcher.errors import CannotActError
 from launcher.hosts.local import LocalHost
 from launcher.slurm.refusals import Refusal, refusal
-from launcher.slurm.script import help_options
 from launcher.slurm.status import (
     ACCOUNTING_FIELDS,
     QUEUE_FORMAT,
@@ -21,6 +20,7 @@ from launcher.slurm.status import (
     jobs_from_queue,
     jobs_from_scontrol,
 )
+from launcher.slurm.text import help_options
 
 CALL_S = 30.0
 ON_A_LOGIN_NODE = "run dlaunch on a login node of the Slurm cluster"

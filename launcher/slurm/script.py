@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -116,11 +115,6 @@ def container_options(cluster: SlurmCluster) -> list[str]:
         return []
     mounts = [f"--container-mounts={','.join(cluster.container_mounts)}"] if cluster.container_mounts else []
     return [f"--container-image={cluster.container_image}", *mounts]
-
-
-def help_options(text: str) -> frozenset[str]:
-    """Long options that `sbatch --help` or `srun --help` lists."""
-    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text))
 
 
 def check_time(cluster: SlurmCluster, where: str) -> None:

@@ -137,3 +137,8 @@ def _cells(line: str, starts: Sequence[int]) -> list[str]:
         column = max(bisect_right(starts, word.start()) - 1, 0)
         cells[column] = f"{cells[column]} {word.group()}".strip()
     return cells
+
+
+def help_options(text: str) -> frozenset[str]:
+    """Long options that `sbatch --help` or `srun --help` lists."""
+    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text))

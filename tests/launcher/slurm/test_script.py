@@ -17,9 +17,9 @@ from launcher.slurm.script import (
     batch_script,
     check_time,
     container_options,
-    help_options,
     with_options,
 )
+from launcher.slurm.text import help_options
 from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import Device, HostTopology
 
