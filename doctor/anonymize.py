@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _ADDRESS = re.compile(rb"\b(?:\d{1,3}\.){3}\d{1,3}\b")
-_HOME = re.compile(rb"/(?:home|Users)/([A-Za-z0-9._-]+)")
+_HOME = re.compile(rb"(?<=/home/)[A-Za-z0-9._-]+|(?<=/Users/)[A-Za-z0-9._-]+")
 _KEPT = {b"127.0.0.1", b"0.0.0.0", b"255.255.255.255"}
 
 
@@ -30,7 +30,7 @@ class Masks:
 
     def apply(self, data: bytes) -> bytes:
         """`data` with all names replaced; names found by their form (addresses, home folders) get words too."""
-        data = _HOME.sub(lambda found: found[0].replace(found[1], self.word(found[1], b"user")), data)
+        data = _HOME.sub(lambda found: self.word(found[0], b"user"), data)
         data = _ADDRESS.sub(self._address, data)
         names = sorted(self.words, key=len, reverse=True)
         if not names:

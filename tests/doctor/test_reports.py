@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent  # type: ignore[import-untyped]
 
-from doctor.anonymize import anonymize_folder
+from doctor.anonymize import Masks, anonymize_folder
 from doctor.cli import COMMANDS, ddoctor
 from doctor.diagnose import diagnose
 from doctor.discover import discover
@@ -114,6 +114,10 @@ def test_names_are_masked_the_same_everywhere(tmp_path: Path) -> None:
     assert "10.1.2.3" not in first + second
     assert "127.0.0.1" in first
     assert second.split()[0] in first
+
+
+def test_a_user_whose_name_is_part_of_the_folders_word() -> None:
+    assert Masks([], []).apply(b"/home/me/train.py and /Users/sers/x") == b"/home/user-1/train.py and /Users/user-2/x"
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "nccl"])
