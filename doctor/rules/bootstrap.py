@@ -38,6 +38,10 @@ def connections(evidence: EvidenceSet) -> Iterator[Finding]:
         yield _refused(address, found, evidence.of(NcclProcess))
 
 
+def _over_loopback(process: NcclProcess) -> bool:
+    return (process.bootstrap or "").startswith("lo:")
+
+
 def _address_in(text: str) -> str:
     """The address that gloo quotes inside its message, if any."""
     found = re.search(r"\d{1,3}(?:\.\d{1,3}){3}", text)
@@ -50,6 +54,11 @@ def _refused(address: str, events: Sequence[LogEvent], processes: Sequence[NcclP
         (one.host for one in processes if address and one.bootstrap and one.bootstrap.endswith(":" + address)), None
     )
     code, why, fix = _why_refused(address, " ".join(errors))
+    if code == "bootstrap.loopback_master" and any(_over_loopback(one) for one in processes):
+        code, why = (
+            "bootstrap.wrong_interface",
+            "NCCL was told to use the loopback interface, which is every host's own",
+        )
     whose = f" of {owner}" if owner else ""
     return said(
         events,
@@ -90,11 +99,12 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
     for address, found in _by(events.get("no_interface", ()), "address").items():
         used = sorted({one.bootstrap for one in evidence.of(NcclProcess) if one.bootstrap})
         have = f" (it uses {', '.join(used[:3])})" if used else ""
-        to = f"the network of {address}" if address else "the interface that was asked for"
+        asked = ", ".join(sorted({event["interface"] for event in found if event["interface"]}))
+        to = f"the network of {address}" if address else f"the interface {asked or ''} that was asked for"
         yield said(
             found,
             "bootstrap.wrong_interface",
-            f"{who(found)} has no interface in {to}{have}.",
+            f"{who(found)} has no interface in {' '.join(to.split())}{have}.",
             "use host networking in the container, and NCCL_SOCKET_IFNAME / NCCL_COMM_ID of the network between the"
             " hosts",
             0.85,

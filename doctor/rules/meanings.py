@@ -281,6 +281,29 @@ MEANINGS: Mapping[str, Meaning] = {
         " (nvidia-smi -L)",
         ("error",),
     ),
+    "nccl_symbol": Meaning(
+        "nccl.version_mismatch",
+        "{who} loaded an NCCL library that torch was not built for ({error}).",
+        "remove the other NCCL from LD_LIBRARY_PATH and LD_PRELOAD, or install the one that torch names in pip show",
+        ("error",),
+    ),
+    "torch_version_mismatch": Meaning(
+        "torch.version_mismatch",
+        "Ranks use different versions of torch: {what}.",
+        "one image or environment for all nodes",
+    ),
+    "env_mismatch_hint": Meaning(
+        "env.mismatch",
+        "{who} says that NCCL's algorithm or protocol is set differently between ranks.",
+        "set NCCL_ALGO and NCCL_PROTO alike on all ranks, or on none",
+        confidence=0.8,
+    ),
+    "rocm_fine_grain": Meaning(
+        "benign.warning_only",
+        "{who} runs without HSA_FORCE_FINE_GRAIN_PCIE, which RCCL wants for P2P over PCIe.",
+        "export HSA_FORCE_FINE_GRAIN_PCIE=1",
+        severity="info",
+    ),
     "driver_mismatch": Meaning(
         "torch.version_mismatch",
         "The NVIDIA driver and its library differ on the host of {who}: the driver was updated without a reload.",
@@ -334,13 +357,34 @@ MEANINGS: Mapping[str, Meaning] = {
         "build the same model on all ranks before wrapping it",
         ("index",),
     ),
-    "nonfinite": Meaning(
-        "numeric.nonfinite",
-        "{who} met a value that is not finite ({what}).",
-        "find the step and rank where it began; check data, learning rate and loss scale there",
+    "replicas_differ": Meaning(
+        "numeric.replica_divergence",
+        "Replicas that must be equal are not: {what}.",
+        "Find what one replica alone does: parameters changed outside the optimizer, buffers without broadcast, an"
+        " optimizer step that one skips, module.forward called around the wrapper, or a device that computes wrongly",
         ("what",),
-        "warning",
-        0.7,
+        confidence=0.85,
+    ),
+    "seeds_differ": Meaning(
+        "rng.group_mismatch",
+        "Random states that must agree differ: {what}.",
+        "seed all ranks of a tensor-parallel group alike (and data-parallel ranks by their own number)",
+        ("what",),
+        confidence=0.8,
+    ),
+    "not_shuffled": Meaning(
+        "data.order_not_shuffled",
+        "The order of the samples is that of the first epoch again: {what}.",
+        "call sampler.set_epoch(epoch) at the start of each epoch",
+        severity="warning",
+        confidence=0.8,
+    ),
+    "same_samples": Meaning(
+        "data.duplicate_shards",
+        "Ranks or workers read the same samples: {what}.",
+        "shard the data by data-parallel rank and worker (DistributedSampler, split_dataset_by_node, get_worker_info)",
+        severity="warning",
+        confidence=0.7,
     ),
     "degree_mismatch": Meaning(
         "mesh.degree_mismatch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
@@ -12,7 +12,7 @@ from doctor.evidence.rank_table import RankTable
 from doctor.evidence.ras import RasReport
 from doctor.evidence.watchdog import NO_NUMBER, GroupProgress, WorkTimeout
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
+from doctor.rules.activities import ACTIVITIES, DOING, activity_of, came_back
 from doctor.rules.watchdog_reports import FIX_BRANCH, report
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding, unknown
@@ -33,12 +33,6 @@ UNEVEN = frozenset(
     )
 )
 FROZEN = 1.5  # a wait this much longer than its timeout: the process itself did not run
-ACTIVITIES: Mapping[str, str] = {
-    "activity_checkpoint": "checkpoint",
-    "activity_compile": "compile",
-    "activity_evaluation": "rank0_only",
-    "activity_data": "dataloader",
-}
 NEXT_TIME = "flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
 
 
@@ -74,7 +68,7 @@ class Waits:
 def table(evidence: EvidenceSet) -> Sequence[Waits]:
     """All groups of which a rank gave up, or told how far it had come. Use as `evidence.once(table)`."""
     groups: dict[str, Waits] = {}
-    progress = evidence.of(GroupProgress)
+    progress = _in_one_group(evidence)
     for one in evidence.of(WorkTimeout):
         rank = -1 if one.rank is None else one.rank
         waits = groups.setdefault(_group(one, progress), Waits(_group(one, progress)))
@@ -85,6 +79,16 @@ def table(evidence: EvidenceSet) -> Sequence[Waits]:
         if told.rank is not None:
             groups.setdefault(told.group, Waits(told.group)).progress[told.rank] = told
     return [groups[name] for name in sorted(groups)]
+
+
+def _in_one_group(evidence: EvidenceSet) -> Sequence[GroupProgress]:
+    """What ranks told of their groups. Where the timeouts name no group and all else is of one, it is the same."""
+    told = evidence.of(GroupProgress)
+    nameless = not any(one.group for one in evidence.of(WorkTimeout))
+    unexplained = not any(_group(one, told) for one in evidence.of(WorkTimeout))
+    if nameless and unexplained and len({one.group for one in told}) == 1:
+        return [replace(one, group="") for one in told]
+    return told
 
 
 def _group(timeout: WorkTimeout, progress: Sequence[GroupProgress]) -> str:
@@ -230,9 +234,11 @@ def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Findi
     """Everybody who spoke waited in the same call. Who is missing, and what was the missing rank doing?"""
     seen = name_ranks([rank for rank in waits.timeouts if rank >= 0]) if -1 not in waits.timeouts else "a rank"
     call = f"{first.call} of {waits.title}"
-    doing = _activity(first, evidence)
+    doing = activity_of(first, evidence)
+    if doing and (done := came_back(doing, evidence)):
+        return _too_short(waits, first, doing, done)
     if doing:
-        return _busy(waits, first, doing, seen, call)
+        return _busy(waits, first, doing, f"{seen} waited the whole timeout in {call}")
     healthy = [
         one for one in evidence.of(RasReport) if one.groups and all(group.errors == "OK" for group in one.groups)
     ]
@@ -284,36 +290,32 @@ def _silent(waits: Waits, first: WorkTimeout, silent: Sequence[int], seen: str, 
     )
 
 
-def _activity(first: WorkTimeout, evidence: EvidenceSet) -> LogEvent | None:
-    """What a rank said it was doing when this wait began: the last such line before it."""
-    if first.time is None or not first.ran_ms:
-        return None
-    began = first.time - first.ran_ms / 1000
-    near = [
-        event
-        for kind in ACTIVITIES
-        for event in evidence.once(events_of).get(kind, ())
-        if event.time is not None
-        and began - 300 <= event.time <= first.time
-        and event.time - began <= 0.2 * first.ran_ms / 1000
-    ]
-    return max(near, key=lambda event: event.time or 0.0, default=None)
+def _too_short(waits: Waits, first: WorkTimeout, doing: LogEvent, done: LogEvent) -> Finding:
+    """The busy rank finished its work after the others had given up."""
+    took = f" after {done.time - doing.time:,.0f} s" if done.time and doing.time else ""
+    limit = f" of {first.timeout_ms / 1000:,.0f} s" if first.timeout_ms else ""
+    return Finding(
+        "benign.timeout_too_short",
+        "info",
+        f"{name_ranks([rank for rank in waits.timeouts if rank >= 0])} gave up in {first.call} while another rank was "
+        f"{DOING[ACTIVITIES[doing.kind]]}, which it finished{took}: nobody hung, the timeout{limit} was too short.",
+        "give the group a longer timeout (init_process_group(timeout=…), or new_group for that barrier), or do the work"
+        " asynchronously or on all ranks",
+        0.75,
+        tuple(rank for rank in waits.timeouts if rank >= 0),
+        detail=_detail(waits, first),
+        evidence=(Evidence("log", doing.where, doing.text), Evidence("log", done.where, done.text), *waits.quotes),
+    )
 
 
-def _busy(waits: Waits, first: WorkTimeout, doing: LogEvent, seen: str, call: str) -> Finding:
+def _busy(waits: Waits, first: WorkTimeout, doing: LogEvent, waited: str) -> Finding:
     sub_cause = ACTIVITIES[doing.kind]
     rank = doing.origin.rank
     whose = f"rank {rank}" if rank is not None else "one rank (most often rank 0)"
-    word = {
-        "checkpoint": "saving a checkpoint",
-        "compile": "compiling",
-        "rank0_only": "evaluating",
-        "dataloader": "fetching data",
-    }
     return Finding(
         "hang.absent_rank",
         "error",
-        f"{seen} waited the whole timeout in {call}. When the wait began {whose} was {word[sub_cause]} "
+        f"{waited}. When the wait began {whose} was {DOING[sub_cause]} "
         f"({doing['what'] or doing.text}) and did not come back in time.",
         "look at the storage or work of that rank; save asynchronously or raise the timeout of the group if it is only"
         " slow",
@@ -343,6 +345,7 @@ RULES = (
             "hang.stalled_collective",
             "hang.p2p_unmatched",
             "benign.host_frozen",
+            "benign.timeout_too_short",
         ),
         ("hang",),
         find,

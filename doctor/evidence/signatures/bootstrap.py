@@ -35,11 +35,15 @@ ROWS: list[tuple[str, str, str]] = [
         "NCCL_SOCKET_IFNAME",
         r"(?P<interface>\S+)' is not present on this node|NCCL_SOCKET_IFNAME.*(?:no|No|not) .*(?:match|found)",
     ),
-    ("no_interface", "nable to find address for", r"[Uu]nable to find address for:? (?P<interface>\S+)"),
+    ("no_interface", "nable to find", r"[Uu]nable to find (?:address|interface) for:? \[?(?P<interface>[^\s\]]+)"),
     ("bind_failed", "bind", r"(?:Call to bind|bind\(?\)?).*fail\w*\s?: ?(?P<error>Cannot assign requested address)"),
     ("port_taken", "ddress already in use", r"(?:.*:(?P<port>\d{3,5}))?.*(?:EADDRINUSE|[Aa]ddress already in use)"),
     # NCCL connects: four generations of the same failure.
-    ("connect_failed", "onnect", rf"[Cc]onnect to {_ADDRESS} (?:returned|failed)\s?:? ?(?:\d+ ?\()?{_ERROR}"),
+    (
+        "connect_failed",
+        "onnect",
+        rf"[Cc]onnect to {_ADDRESS}(?:\([^)]*\))? (?:returned|failed)\s?:? ?(?:\d+ ?\()?{_ERROR}",
+    ),
     ("connect_failed", "exceeded", r"socket\w*Connect: exceeded (?P<error>timeouts|retries|error retry count)"),
     ("connect_failed", "Call to connect failed", rf"Call to connect failed : {_ERROR}"),
     ("connect_failed", "retry count", rf"connect to {_ADDRESS} returned {_ERROR}, exceeded error retry count"),
@@ -79,6 +83,12 @@ ROWS: list[tuple[str, str, str]] = [
         "clients joined",
         r"[Tt]imed out after (?P<seconds>\d+) seconds waiting for clients\. (?P<joined>\d+)/"
         r"(?P<wanted>\d+) clients joined",
+    ),
+    (
+        "store_wait_clients",
+        "store based barrier",
+        r"[Tt]imed out .*store based barrier on rank:? ?(?P<rank>\d+).*world_size=(?P<wanted>\d+), "
+        r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)",
     ),
     ("rendezvous_timeout", "endezvous", r"(?P<error>RendezvousTimeoutError|[Rr]endezvous.*(?:timed out|timeout))"),
     (

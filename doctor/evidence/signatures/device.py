@@ -186,7 +186,11 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?:2 )?'out of memory'|CUDA error: out of memory|Failed to CUDA \w+)(?:.*Tried to allocate "
         r"(?P<size>[\d.]+ \w+))?(?:.*GPU (?P<gpu>\d+))?",
     ),
-    ("gpu_oom", "Failed to CUDA", r"Failed to CUDA (?:host )?(?:alloc|malloc|calloc)\w* (?P<size>\d+) bytes"),
+    (
+        "gpu_oom",
+        "Failed to CUDA",
+        r"Failed to CUDA (?:host )?(?:alloc|malloc|calloc)\w*(?: async)? (?P<size>\d+) bytes",
+    ),
     ("driver_down", "driver shutting down", r"(?P<error>driver shutting down)"),
     ("gpu_busy", "busy or unavailable", r"(?P<error>all CUDA-capable devices are busy or unavailable)"),
     (

@@ -28,8 +28,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"[Tt]ransport (?P<name>retry count exceeded)(?: on (?P<hca>[\w-]+):\d+)?",
     ),
     # Asynchronous events of the adapter: up to 2.19, 2.20, from 2.23.
-    ("ib_gid_change", "GID table change", rf"(?:{_DEVICE} )?GID table changed?"),
-    ("ib_gid_change", "GID table", r"Got async event ?: ?(?P<event>GID table change)"),
+    ("ib_gid_change", "GID table change", rf"(?:{_DEVICE} )?(?:[Gg]ot async (?:\w+ )?event\s?: ?)?GID table changed?"),
     ("ib_port_up", "port active", rf"(?:{_DEVICE} )?[Gg]ot (?:\S+ )?async (?:\S+ )?event\s?: ?port active"),
     (
         "ib_port_error",

@@ -2,6 +2,43 @@
 
 from __future__ import annotations
 
+_NUMBER_WORDS = r"(?:\w*loss|grad\w*[ _]?norms?|perplexity|ppl|grad\w*|logits|weights?|values?)"
+_NONFINITE = (
+    r"(?i)(?:rank:? (?P<rank>\d+)\b[^\n]*?)?(?P<what>(?:found|detected|encountered|returned|contains?|is)\b.{0,20}"
+    r"\b(?:nan|inf|non-?finite|infinite)\b.{0,80}|non-?finite (?:\w+ )?(?:loss|grad\w*|norm|value).{0,80}"
+    rf"|\b(?!best|min|prev)(?<!best )(?<!best val ){_NUMBER_WORDS}['\"]?\s*(?:is\b|[:=|])?\s*"
+    r"(?:nan|[-+]?inf(?:inite)?)\b)"
+)
+_DIFFER = (
+    r"(?:differ\w*|diverg\w*|mismatch\w*|not (?:\w+ )?match\w*|not (?:equal|identical|the same)|(?:out of|not in) sync)"
+)
+_BETWEEN = r"(?:ranks?|replicas?|across|data.parallel|processes|workers|groups?)"
+_REPLICAS = (
+    r"(?i)(?P<what>(?:\breplicas\b.{0,40}\b"
+    + _DIFFER
+    + r".*|\b(?:param\w*|weights?|hash\w*|checksums?|model state|buffers?)\b.{0,60}\b"
+    + _DIFFER
+    + r"\b.{0,60}\b(?:replicas?|ranks?|across|data.parallel|processes)\b.*))"
+)
+_SEEDS = (
+    r"(?i)(?P<what>(?:rng|seeds?|random (?:state|number)\w*|cuda_rng\w*)\b.{0,60}\b"
+    + _DIFFER
+    + r"\b.{0,60}\b"
+    + _BETWEEN
+    + r"\b.*)"
+)
+_SAME_SAMPLES = (
+    r"(?i)(?P<what>(?:same|identical|duplicated?) (?:data|samples?|shards?|batch\w*|indices|examples?)\b.{0,60}\b"
+    r"(?:ranks?|replicas?|workers?|processes)\b.*)"
+)
+_WORK = (
+    r"(?:checkpoint\w*|model|weights|state|sav\w+|writ\w+|compil\w+|evaluation|validation|tokeniz\w+|preprocess\w*|map)"
+)
+_DONE = (
+    rf"(?P<what>(?i:\b(?:saved|finished|completed?|done)\b.{{0,30}}\b{_WORK}\b.{{0,80}}"
+    rf"|\b{_WORK}\b.{{0,60}}\b(?:saved|finished|took|completed?|done)\b.{{0,80}}))"
+)
+
 ROWS: list[tuple[str, str, str]] = [
     (
         "fingerprint",
@@ -38,26 +75,34 @@ ROWS: list[tuple[str, str, str]] = [
         "DDP expects same model across all ranks",
         r"Rank (?P<a>\d+) has (?P<a_count>\d+) params, while rank (?P<b>\d+) has inconsistent (?P<b_count>\d+)",
     ),
+    *(("nonfinite", word, _NONFINITE) for word in ("nan", "NaN", "NAN", ": inf", "=inf", " Inf", "infinite")),
+    ("nonfinite", "nonfinite", _NONFINITE),
+    ("nonfinite", "non-finite", _NONFINITE),
     (
         "nonfinite",
-        "NaN",
-        r"(?:rank (?P<rank>\d+)[^\n]*?)?(?P<what>found NaN in local grad norm|found NaN in local forward loss"
-        r"|NaN or Inf found|[Ll]oss is NaN|NaN detected|encountered NaN).*",
+        "loss scale",
+        r"(?P<what>(?:[Cc]urrent loss scale already at minimum|[Mm]inimum loss scale reached).*)",
+    ),
+    *(("replicas_differ", word, _REPLICAS) for word in ("differ", "iverge", "match", "out of sync", "identical")),
+    *(("seeds_differ", word, _SEEDS) for word in ("RNG", "rng", "seed", "Seed", "andom")),
+    (
+        "not_shuffled",
+        "set_epoch",
+        r"(?i)(?P<what>.*set_epoch\b.{0,60}(?:not (?:been )?called|never called|forgot|missing).*"
+        r"|.*without calling \S*set_epoch.*)",
     ),
     (
-        "nonfinite",
-        "nan",
-        r"(?P<what>returned nan values in its|[Ll]oss (?:is|=|:) ?nan\b|'loss': nan|\"loss\": NaN|lm loss: nan"
-        r"|grad norm: nan|loss: +nan)",
+        "same_samples",
+        "samples have been fetched",
+        r"(?P<what>Length of IterableDataset .*samples have been fetched)",
     ),
-    ("nonfinite", "nonfinite", r"(?P<what>non-?finite (?:loss|grad\w*|norm).*)"),
-    ("nonfinite", "non-finite", r"(?P<what>non-finite (?:loss|grad\w*|norm|value).*)"),
+    *(("same_samples", word, _SAME_SAMPLES) for word in ("uplicate", "same ", "dentical")),
     (
         "degree_mismatch",
         "ivisible",
-        r"(?P<what>(?:.*\b(?:world[_ ]size|num(?:ber of)?[_ ]"
+        r"(?P<what>(?:.*(?:\b|_)(?:\w*world[_ ]size|num(?:ber of)?[_ ]"
         r"(?:attention[_ ])?heads|experts|head|tensor|pipeline|parallel|degree|mesh).*)"
-        r"(?:not divisible|must be divisible|not evenly divisible|divisible by).*)",
+        r"(?:not (?:evenly )?divisible|(?:must|should|has to|needs to) be (?:evenly )?divisible|divisible by).*)",
     ),
     (
         "degree_mismatch",
@@ -74,13 +119,6 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("shm_unlink", "could not unlink the shared memory file", r"could not unlink the shared memory file (?P<path>\S+)"),
     ("loader_timeout", "DataLoader timed out", r"DataLoader timed out after (?P<seconds>[\d.]+) seconds"),
-    ("recompile", "torch._dynamo hit config", r"torch\._dynamo hit config\.(?P<what>\w+)"),
-    (
-        "store_file_lock",
-        "lock",
-        r"(?:[Ww]aiting for|[Cc]ould not acquire|[Ff]ailed to acquire|[Bb]locked on) (?:the )?"
-        r"(?:file )?lock.{0,40}?(?P<path>/\S+)?",
-    ),
     ("device_guess", "uessing device ID", r"[Gg]uessing device ID based on global rank"),
     (
         "device_guess",
@@ -93,6 +131,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?:process group has NOT been destroyed|destroy_process_group\(\) was not called)",
     ),
     ("blocking_env", "CUDA_LAUNCH_BLOCKING", r"CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1"),
+    *(("activity_done", word, _DONE) for word in ("aved", "inished", "took", "omplete", "Done ", "done ")),
     (
         "activity_checkpoint",
         "heckpoint",
@@ -115,5 +154,13 @@ ROWS: list[tuple[str, str, str]] = [
         "ompil",
         r"(?P<what>(?:[Cc]ompiling|[Tt]orch\.compile|[Ss]tart(?:ing)? compil|AUTOTUNE|[Aa]utotuning).{0,80})",
     ),
+    (
+        "activity_lock",
+        "lock",
+        r"(?P<what>(?:[Ww]aiting for|[Aa]ttempting to acquire|[Bb]locked on) (?:the |a )?(?:file )?lock\b.{0,80})",
+    ),
     ("activity_data", "ownloading", r"(?P<what>[Dd]ownloading .{0,80})"),
+    ("activity_data", "okeniz", r"(?P<what>(?:[Rr]unning tokenizer|[Tt]okenizing) .{0,80})"),
+    ("activity_data", "reprocessing", r"(?P<what>[Pp]reprocessing .{0,80})"),
+    ("activity_data", "Map", r"^(?P<what>Map(?: \([^)]*\))?: +\d+%.{0,80})"),
 ]
