@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -18,6 +18,8 @@ from doctor.evidence.source import Parser, Source, UnreadableError, rank_in_name
 Interval = tuple[float, float]
 _NCCL = re.compile(r"^(?:nccl(?:Dev)?Kernel_?|rccl|mscclKernel|hccl)(.*)", re.I)
 _GLOO = re.compile(r"^(?:gloo|nccl|c10d)::?(\w+)")
+_POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recvanysource"})
+_PIPELINE = re.compile(r"(?i)(?:^|[^a-z])(?:pp|pipe\w*)(?:[^a-z]|$)")
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 
 
@@ -36,6 +38,7 @@ class TraceTimes:
     kernels: int
     median_kernel_s: float
     by_group: Mapping[str, tuple[float, float]]  # group or operation → (communication, of it exposed), seconds
+    neighbours_s: float = 0.0  # exposed waits for a pipeline's neighbours
 
     @property
     def exposed_s(self) -> float:
@@ -58,7 +61,7 @@ def parse(source: Source) -> Iterator[TraceTimes]:
 def times_of(events: Sequence[Mapping[str, Any]], rank: int | None, where: str) -> TraceTimes:
     """Measure the complete events of a trace; on CPU the operators of the main threads count as computation."""
     device = [event for event in events if event.get("cat") in _DEVICE]
-    communication, computation, copies = [], [], []
+    communication, computation, copies, neighbours = [], [], [], []
     groups: defaultdict[str, list[Interval]] = defaultdict(list)
     for event in device or [event for event in events if event.get("cat") in ("cpu_op", "user_annotation")]:
         span = _interval(event)
@@ -66,13 +69,18 @@ def times_of(events: Sequence[Mapping[str, Any]], rank: int | None, where: str) 
         if kind:
             communication.append(span)
             groups[_group(event) or kind].append(span)
+            if is_pipeline(event, kind):
+                neighbours.append(span)
         elif event.get("cat") == "gpu_memcpy":
             copies.append(span)
         elif event.get("cat") != "user_annotation":
             computation.append(span)
     if not communication and not computation:
         raise UnreadableError("a trace without kernels or operators")
-    return _measured(rank, where, union(communication), union(computation), union(copies), groups, len(device))
+    busy = union(computation)
+    measured = _measured(rank, where, union(communication), busy, union(copies), groups, len(device))
+    waits = union(neighbours)
+    return replace(measured, neighbours_s=(length(waits) - overlap(waits, busy)) / 1e6)
 
 
 def _measured(
@@ -114,6 +122,17 @@ def collective_of(event: Mapping[str, Any]) -> str:
         return found[1].split("_")[0].split("(")[0] or "nccl"
     found = _GLOO.match(name)
     return found[1] if found else ""
+
+
+def is_pipeline(event: Mapping[str, Any], kind: str) -> bool:
+    """Whether a communication event is a send or receive between a pipeline's stages.
+
+    NCCL runs all-to-all by the same kernels: what torch says of the call decides, else the group's name.
+    """
+    told = str((event.get("args") or {}).get("Collective name") or kind).lower()
+    if told in _POINT_TO_POINT:
+        return True
+    return told == "sendrecv" and bool(_PIPELINE.search(_group(event)))
 
 
 def _group(event: Mapping[str, Any]) -> str:

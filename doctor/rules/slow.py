@@ -18,6 +18,7 @@ BOUND_SHARE = 0.5  # of the step is exposed communication, more than there is co
 IDLE_SHARE = 0.4
 SMALL_KERNEL_S = 20e-6
 COPY_SHARE = 0.2
+BUBBLE_SHARE = 0.15
 MIN_STEPS = 5
 
 
@@ -26,7 +27,8 @@ def find_slow(evidence: EvidenceSet) -> Iterator[Finding]:
     yield from _input_bound(evidence)
     traces = evidence.of(TraceTimes)
     if traces:
-        found = [*_communication(traces), *_launch(traces), *_offload(traces)]
+        found = list(_bubble(traces)) or list(_communication(traces))
+        found += [*_launch(traces), *_offload(traces)]
         yield from found
         if not found:
             yield healthy(f"{plural(len(traces), 'trace')}: the device computes and hides its communication")
@@ -74,6 +76,22 @@ def _communication(traces: Sequence[TraceTimes]) -> Iterator[Finding]:
     )
 
 
+def _bubble(traces: Sequence[TraceTimes]) -> Iterator[Finding]:
+    """Waits for the neighbours of a pipeline that nothing hides."""
+    share = median([one.neighbours_s / one.span_s for one in traces if one.span_s])
+    if share > BUBBLE_SHARE:
+        yield Finding(
+            "slow.bubble",
+            "warning",
+            f"{share:.0%} of the time the stages of the pipeline wait for their neighbours.",
+            "More micro-batches per step, an interleaved or zero-bubble schedule, stages of equal length (embedding and"
+            " head count too): the bubble is (K−1)/(vM+K−1) of K stages, v chunks a stage and M micro-batches.",
+            0.85,
+            detail={"share": round(share, 3)},
+            evidence=[_evidence(one) for one in traces[:3]],
+        )
+
+
 def _launch(traces: Sequence[TraceTimes]) -> Iterator[Finding]:
     device = [one for one in traces if one.kernels]
     if not device:
@@ -117,7 +135,14 @@ def _evidence(one: TraceTimes) -> Evidence:
 
 RULES = (
     Rule(
-        ("slow.input_bound", "slow.exposed_comm", "slow.comm_bound", "slow.launch_bound", "slow.offload"),
+        (
+            "slow.input_bound",
+            "slow.bubble",
+            "slow.exposed_comm",
+            "slow.comm_bound",
+            "slow.launch_bound",
+            "slow.offload",
+        ),
         ("straggler",),
         find_slow,
     ),

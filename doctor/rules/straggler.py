@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from statistics import median
@@ -12,6 +13,7 @@ from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule, healthy
 from doctor.rules.arrival import Lateness, lateness_of, onset
 from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.straggler_causes import CAUSES, explained
 from doctor.rules.suspects import Witnesses, witnesses_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
@@ -22,6 +24,7 @@ NOTICEABLE_S = 1e-3  # less per call is noise
 DATA_RATIO = 2.0
 DATA_SHARE = 0.1  # of a step
 MIN_STEPS = 4
+_EXPERTS = re.compile(r"(?i)(?:^|[^a-z])(?:ep|expert\w*)(?:[^a-z]|$)")
 
 
 def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -34,7 +37,7 @@ def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
     if by_data and (by_arrival is None or set(by_data.ranks) & set(by_arrival.ranks)):
         yield by_data
     elif by_arrival:
-        yield by_arrival
+        yield explained(by_arrival, evidence)
     elif late or len(series) > 1:
         calls = sum(len(one.seqs) for one in late)
         yield healthy(f"no rank stands out by arrival at {calls} calls or by its steps' parts ({len(series)} ranks)")
@@ -85,11 +88,7 @@ def _arrival_finding(
         at = datetime.fromtimestamp(one.times[start], timezone.utc)
         since = f", since call {one.seqs[start]} at {at:%H:%M:%S} UTC"
     suspect = witnesses.suspect(worst)
-    code = (
-        "straggler.node"
-        if by_host
-        else {"checkpoint": "straggler.checkpoint", "gc": "straggler.gc"}.get(suspect.sub_cause, "straggler.rank")
-    )
+    code = "straggler.node" if by_host else _code_of(suspect.sub_cause, one.group.kind)
     who = f"Host {host} ({name_ranks(ranks)})" if by_host else name_ranks(ranks)
     share = blamed_s / one.span_s
     return Finding(
@@ -112,6 +111,13 @@ def _arrival_finding(
         | ({"since_seq": one.seqs[start], "time_since": one.times[start]} if start is not None else {}),
         evidence=[_typical(one, rank) for rank in (worst, *(other for other in one.late if other != worst))[:3]],
     )
+
+
+def _code_of(sub_cause: str, group: str) -> str:
+    """A rank that comes late out of its experts has more tokens than its peers: nothing else differs within a layer."""
+    if _EXPERTS.search(group):
+        return "straggler.expert_imbalance"
+    return {"checkpoint": "straggler.checkpoint", "gc": "straggler.gc"}.get(sub_cause, "straggler.rank")
 
 
 def _typical(one: Lateness, rank: int) -> Evidence:
@@ -175,6 +181,8 @@ RULES = (
             "straggler.dataloader",
             "straggler.checkpoint",
             "straggler.gc",
+            "straggler.expert_imbalance",
+            *CAUSES,
         ),
         ("straggler",),
         find_stragglers,
