@@ -19,8 +19,15 @@ if TYPE_CHECKING:
 @click.command()
 @cluster_option
 @inventory_option
+@click.option(
+    "--import",
+    "hostfile",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Print an inventory of the hosts in a DeepSpeed, MPI or PBS host file, and look at none.",
+)
 @json_option
-def nodes(cluster: str | None, inventory: Path | None, as_json: bool) -> None:
+def nodes(cluster: str | None, inventory: Path | None, hostfile: Path | None, as_json: bool) -> None:
     """Show what the hosts have: devices, NICs, versions, and who is free.
 
     Hosts that give no answer are listed with the reason. On Slurm the controller is asked, or, inside an allocation,
@@ -28,6 +35,9 @@ def nodes(cluster: str | None, inventory: Path | None, as_json: bool) -> None:
 
     Example: dlaunch nodes --cluster gpus
     """
+    if hostfile is not None:
+        show_import(hostfile, cluster or "hosts", as_json)
+        return
     from launcher.common.text import printable
     from launcher.errors import CannotActError
     from launcher.inventory import load_inventory
@@ -42,6 +52,17 @@ def nodes(cluster: str | None, inventory: Path | None, as_json: bool) -> None:
     if not any(row["reachable"] for row in rows):
         click.echo(f"error: no host of {name} answers", err=True)
         sys.exit(CannotActError.exit_status)
+
+
+def show_import(hostfile: Path, cluster: str, as_json: bool) -> None:
+    from launcher.hostfile import import_hostfile
+
+    hosts, text = import_hostfile(hostfile, cluster)
+    if as_json:
+        listed = [{"host": name, "user": slots.user, "slots": slots.count} for name, slots in hosts.items()]
+        print_json({"cluster": cluster, "hosts": listed, "inventory": text})
+    else:
+        click.echo(text, nl=False)
 
 
 def rows_of(cluster: Cluster) -> list[dict[str, Any]]:
