@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: run test check drill
+.PHONY: run test check drill bench docs
 
 run: $(READY)
 	$(BIN)/dlaunch run workloads/hsdp.py --nodes 4
@@ -22,6 +22,14 @@ check: $(READY)
 
 drill: $(READY)
 	$(BIN)/ddoctor drill --workload ddp --workload hsdp --workload tp --workload pp --workload nd
+
+# Measures everything beside its peers, and writes docs/benchmarks.md; an hour, on a machine that does nothing else.
+bench: $(READY)
+	$(BIN)/python -m bench
+
+docs: $(READY)
+	$(BIN)/python -m launcher.inventory_reference > docs/inventory.md
+	$(BIN)/python -m launcher.verdict_reference > docs/verdicts.md
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

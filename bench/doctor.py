@@ -4,6 +4,7 @@ python bench/doctor.py                  256 ranks × 2,000 entries (tp8 + dp + w
 python bench/doctor.py --ranks 1024     the large one; torchfrtrace alone takes minutes
 python bench/doctor.py --ranks 16384 --reduced --no-peer     from the records that nodes reduce
 python bench/doctor.py --log 1000       NCCL INFO log of 1,000 MB against grep -c
+python bench/doctor.py --json FILE      writes the result too
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def compare_dumps(ranks: int, reduced: bool, peer: bool) -> dict[str, Any]:
         return result
 
 
-def compare_log(megabytes: int) -> None:
+def compare_log(megabytes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "nccl.log")
         block = b"".join(LOG_LINE % (i % 64, 100, 200, i % 8, i % 16, i, i % 8, i + 1, i % 8) for i in range(12_000))
@@ -153,6 +154,7 @@ def compare_log(megabytes: int) -> None:
         grep = measure(["grep", "-c", "NCCL INFO", str(path)])
         print(f"NCCL log of {size:.0f} MB\n  ddoctor diagnose {ours}  {size / ours.cpu_s:.0f} MB/s per core")
         print(f"  grep -c          {grep}  ddoctor / grep = {ours.wall_s / grep.wall_s:.1f}")
+        return {"bytes": path.stat().st_size, "ours": vars(ours), "grep": vars(grep)}
 
 
 def main() -> None:
@@ -161,11 +163,11 @@ def main() -> None:
     parser.add_argument("--reduced", action="store_true", help="records that nodes reduced, instead of dumps")
     parser.add_argument("--no-peer", action="store_true", help="leave torchfrtrace out")
     parser.add_argument("--log", type=int, metavar="MB", help="measure an NCCL log of this size instead")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     given = parser.parse_args()
-    if given.log:
-        compare_log(given.log)
-    else:
-        compare_dumps(given.ranks, given.reduced, not given.no_peer)
+    found = compare_log(given.log) if given.log else compare_dumps(given.ranks, given.reduced, not given.no_peer)
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,12 @@ class Dlaunch:
         assert done.returncode == status, done.stderr + done.stdout
         return json.loads(done.stdout)
 
+    def doctor(self, *args: str) -> Any:
+        """The JSON document of a call of `ddoctor`, whatever it says."""
+        argv = [str(BIN / "ddoctor"), args[0], "--json", *args[1:]]
+        done = subprocess.run(argv, env=self.env, cwd=self.work, capture_output=True, text=True, timeout=90)
+        return json.loads(done.stdout)
+
     def detach(self, *args: str) -> str:
         """Start a job detached; returns its id."""
         return str(self.json("run", "--detach", *args)["job"])
