@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from launcher.topology.links import P2P_CELLS, PLAIN_KINDS, SELF_CELLS, UNKNOWN_CELLS, split_kind
 
 BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
-DEVICE = re.compile(rf"(?!CPU)[A-Z]{{1,2}}[PLC]U\d+|GPU \d+/\d+|{BDF}")
+DEVICE = re.compile(rf"(?!CPU)[A-Z]{{1,2}}[PLC]U\d+|GPU \d+/\d+|Phy-ID\d+|{BDF}")
 NIC = re.compile(r"NIC\d+|(?:mlx\d|hfi\d|xsc|cxi|efa|hns|erdma|mana|ionic|qedr|bnxt_re|irdma|siw|rxe)\w*\d")
 GLUED_LABELS = re.compile(r"(?:[A-Z]{1,2}[PLC]U|NIC)\d+|[a-z]+\d_\d+|[a-z]+_?[a-z]*\d+")
 TITLE = re.compile(r"(?:CPU|NUMA|Node)\s+Affinity|GPU\s+NUMA\s+ID")
@@ -23,6 +23,7 @@ NAME = re.compile(r"[A-Za-z][\w.\-]*")
 AFFINITY = re.compile(r"\d[\d,\-]*|N/A")
 OTHER_CELLS = re.compile(r"ENABLED|DISABLED|True|False|\d+(?:-\d+)?|\d+(?:,\d+)+")
 GLUED_CELLS = re.compile(rf"(?:NV\d+|{'|'.join(sorted((re.escape(k) for k in PLAIN_KINDS), key=len, reverse=True))}|X)")
+MORE_TAIL = re.compile(r"[\s\d,\-]*\d(?:\s+N/A)?\s*|\s*N/A\s*")
 LEGEND_START = re.compile(r"^\s*(?:NIC )?Legend\b", re.IGNORECASE)
 
 
@@ -141,6 +142,9 @@ class _Reader:
         """Join a wrapped row's next line to it; False when the line is none of its."""
         assert self.block
         row, width, titles = self.block.rows[-1], len(self.block.columns), bool(self.block.titles)
+        if len(row.cells) >= width > 0 and row.tail.strip() and MORE_TAIL.fullmatch(line):
+            self.block.rows[-1] = with_more_tail(row, line, len(self.block.titles))
+            return True
         complete = len(row.cells) >= width > 0 and (not titles or row.tail.strip())
         if complete or not all(is_cell(token) or AFFINITY.fullmatch(token) for token in line.split()[1:]):
             return False
@@ -155,6 +159,17 @@ class _Reader:
             chosen = replace(better[0], cells=(*row.cells[:-1], "?", *better[0].cells[len(row.cells) :]))
         self.block.rows[-1] = chosen
         return True
+
+
+def with_more_tail(row: Row, line: str, titles: int) -> Row:
+    """A row whose CPU and NUMA columns go on in the next line; unknown where nothing tells whether a list was cut."""
+    joins = [row.tail + line, f"{row.tail} {line}"]
+    if line[0] in ",-" or row.raw[-1] in ",-":
+        joins = joins[:1]
+    fields = {tuple(join.split()): join for join in joins if len(join.split()) <= titles}
+    if not fields:
+        return row
+    return replace(row, raw=row.raw + line, tail=next(iter(fields.values())) if len(fields) == 1 else "?")
 
 
 def _invalid(row: Row) -> int:

@@ -31,7 +31,7 @@ class Device:
 
     @property
     def handle(self) -> str:
-        """What `CUDA_VISIBLE_DEVICES` calls it: the UUID, or the index where no UUID is known."""
+        """What the variable of visible devices calls it: the UUID, or the index where no UUID is known."""
         return self.uuid or str(self.index)
 
 
@@ -97,6 +97,7 @@ class HostTopology:
     p2p: tuple[tuple[str, str, str], ...] = ()
     opaque: bool = False  # a virtual machine hides the PCIe paths: their distances are unknown, not equal
     opaque_nics: bool = False  # the same for the paths between devices and NICs
+    visible_variable: str = "CUDA_VISIBLE_DEVICES"  # by which a process is given devices; empty: we start none on these
 
     @cached_property
     def _by_pair(self) -> dict[frozenset[str], Link]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from launcher.topology.affinity import Affinity, read_affinity, without_cpuset
 from launcher.topology.clean import clean_lines
+from launcher.topology.device_query import described, read_tables, short_bdf
 from launcher.topology.grammar import BDF, DEVICE, Block, read_blocks
 from launcher.topology.links import is_direct
 from launcher.topology.model import Device, HostTopology, Link
 from launcher.topology.nics import joined, read_ibdev2netdev, read_legend
-from launcher.topology.nvidia_query import described, read_tables, short_bdf
 from launcher.topology.resolve import Resolved, kind_of, resolve
 
 ROCM_NUMA = re.compile(r"GPU\[(\d+)\]\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
@@ -31,7 +31,7 @@ def parse_topology(text: str, host: str = "") -> HostTopology:
         devices,
         nics,
         matrix.links,
-        (*matrix.gaps, *capped_nics(lines), *query_gaps, *cpu_gaps),
+        (*matrix.gaps, *only_peers(matrix), *capped_nics(lines), *query_gaps, *cpu_gaps),
         p2p=matrix.p2p,
     )
     return with_opacity(topology)
@@ -94,7 +94,7 @@ def device_names(labels: Sequence[str]) -> dict[str, str]:
 
 def device(label: str, names: Mapping[str, str], affinity: Affinity, numa: Mapping[int, int]) -> Device:
     name = names[label]
-    plain = re.fullmatch(r"[A-Z]+(\d+)", name)
+    plain = re.fullmatch(r"(?:[A-Z]+|Phy-ID)(\d+)", name)
     index = int(plain[1]) if plain else list(names).index(label)
     bdf = short_bdf(label) if re.fullmatch(BDF, label) else None
     return Device(index, name, bdf=bdf, numa=numa.get(index, affinity.numa), cpus=affinity.cpus)
@@ -128,7 +128,11 @@ def affinity_by_label(blocks: Iterable[Block]) -> dict[str, Affinity]:
 def spanned(affinities: Mapping[str, Affinity]) -> list[str]:
     texts = {label: affinity.numa_text for label, affinity in affinities.items() if affinity.numa is None}
     several = [label for label, text in texts.items() if text and re.fullmatch(r"\d+(?:[-,]\d+)+", text)]
-    return [f"NUMA node of {', '.join(several)}: several are given, as virtual machines do"] if several else []
+    return (
+        [f"NUMA node of {', '.join(several)}: several are given, as virtual machines and Grace CPUs do"]
+        if several
+        else []
+    )
 
 
 def rocm_numa(lines: Iterable[str]) -> tuple[dict[int, int], list[str]]:
@@ -143,6 +147,10 @@ def rocm_numa(lines: Iterable[str]) -> tuple[dict[int, int], list[str]]:
     return {index: node for index, node in agreed.items() if node >= 0}, gaps
 
 
+def only_peers(matrix: Matrix) -> list[str]:
+    return ["links: only peer access is shown, not over what"] if matrix.p2p and not matrix.links else []
+
+
 def capped_nics(lines: Iterable[str]) -> list[str]:
     caps = (match for line in lines if (match := NIC_CAP.search(line)))
     return [f"{int(match[1]) - int(match[2])} of {match[1]} NICs are not in the matrix" for match in caps]
@@ -153,7 +161,8 @@ def with_opacity(topology: HostTopology) -> HostTopology:
     place = {device.name: device.cpus if device.numa is None else device.numa for device in topology.devices}
     paths = [link for link in topology.device_links if not is_direct(link.kind)]
     to_nics = [link for link in topology.links if (link.a in place) != (link.b in place)]
-    opaque = hides_paths(paths, place)
+    told_apart = any(link.kind in ("PIX", "PXB", "PHB", "NODE") for link in to_nics)
+    opaque = hides_paths(paths, place) and not (paths[0].kind == "SYS" and told_apart)
     opaque_nics = len({link.a for link in to_nics}) > 1 < len({link.b for link in to_nics}) and hides_paths(to_nics, {})
     gaps = list(topology.gaps)
     if opaque:

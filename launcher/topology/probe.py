@@ -12,6 +12,7 @@ from launcher.topology.sysfs import read_sysfs
 
 PROBE_TIMEOUT_S = 60.0
 MARK = "@@dlaunch"
+VISIBLE = {"nvidia-smi": "CUDA_VISIBLE_DEVICES", "rocm-smi": "ROCR_VISIBLE_DEVICES"}  # of the vendors that we launch on
 
 # Sections begin with the mark. Every tool has its own time limit: a sick driver may never answer. An unknown field
 # makes nvidia-smi refuse the whole query, so fields of newer drivers are asked for apart.
@@ -19,17 +20,17 @@ SCRIPT = r"""
 LC_ALL=C; export LC_ALL
 ask() { echo "@@dlaunch $1"; shift; timeout 15 "$@" 2>&1; code=$?; [ $code -eq 0 ] || echo "@@dlaunch failed $code"; }
 has() { command -v "$1" >/dev/null 2>&1; }
-if has nvidia-smi; then
+if has nvidia-smi; then echo "@@dlaunch tool nvidia-smi"
   ask matrix nvidia-smi topo -m
   ask query nvidia-smi --query-gpu=index,uuid,pci.bus_id,name --format=csv
   ask fabric nvidia-smi --query-gpu=index,fabric.clusterUuid,fabric.cliqueId --format=csv
   ask busy nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv
-elif has rocm-smi; then
+elif has rocm-smi; then echo "@@dlaunch tool rocm-smi"
   ask matrix rocm-smi --showtopo
   ask query rocm-smi --showuniqueid --showbus --csv
-elif has xpu-smi; then ask matrix xpu-smi topology -m
-elif has npu-smi; then ask matrix npu-smi info -t topo
-elif has mx-smi; then ask matrix mx-smi topo -n
+elif has xpu-smi; then echo "@@dlaunch tool xpu-smi"; ask matrix xpu-smi topology -m
+elif has npu-smi; then echo "@@dlaunch tool npu-smi"; ask matrix npu-smi info -t topo
+elif has mx-smi; then echo "@@dlaunch tool mx-smi"; ask matrix mx-smi topo -n
 fi
 echo "@@dlaunch sysfs"
 for node in /sys/devices/system/node/node[0-9]*; do
@@ -74,12 +75,14 @@ def read_probe(text: str, host: str) -> HostTopology:
     sound = [body for name, body in sections.items() if name != "sysfs" and f"{MARK} failed" not in body]
     topology = parse_topology("\n\n".join(sound), host)
     kernel = read_sysfs(sections.get("sysfs", ""))
+    tool = next((name.removeprefix("tool ") for name in sections if name.startswith("tool ")), "nvidia-smi")
     return replace(
         topology,
         nics=kernel.join(topology.nics),
         numa_cpus=kernel.numa_cpus,
         allowed_cpus=kernel.allowed_cpus,
         gaps=(*topology.gaps, *filter(None, failures)),
+        visible_variable=VISIBLE.get(tool, ""),
     )
 
 

@@ -85,7 +85,28 @@ def escaped(text: str, rng: random.Random) -> str:
     return '"' + text.replace("\t", "\\t").replace("\n", "\\n") + '"'
 
 
-HARMLESS = [coloured, retabbed, led, windows, preamble, stripped, escaped]
+def numbered(text: str, rng: random.Random) -> str:
+    form = rng.choice(["{}:{}", "{:6}\t{}", "{}. {}"])
+    return "\n".join(form.format(number, line) for number, line in enumerate(text.splitlines(), 1))
+
+
+def patched(text: str, rng: random.Random) -> str:
+    return "\n".join(rng.choice("+ ") + line for line in text.splitlines())
+
+
+def marked_up(text: str, rng: random.Random) -> str:
+    tab = rng.choice(["&#9;", "&nbsp;&nbsp;", "</td><td>"])
+    return "<pre>\n" + text.replace("\t", tab) + "</pre>"
+
+
+def boxed(text: str, rng: random.Random) -> str:
+    line = rng.choice("│┃║|")
+    return "┌──┐\n" + "".join(f"{line}{row}{line}\n" for row in text.splitlines()) + "└──┘"
+
+
+HARMLESS = [
+    coloured, retabbed, led, windows, preamble, stripped, escaped, numbered, patched, marked_up, boxed,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", HARMLESS, ids=lambda change: change.__name__)
@@ -104,6 +125,8 @@ def test_wrapped_lines_are_joined(machine: Machine, era: str, width: int, seed: 
     text = "\n".join(line[at : at + width] for line in whole for at in range(0, max(1, len(line)), width))
     found = parse_topology(text)
     assert wrong_links(machine, found) == []
+    whole_lists = {device.cpus for device in parse_topology("\n".join(whole)).devices}
+    assert {device.cpus for device in found.devices} <= {*whole_lists, None}
 
 
 @settings(max_examples=400, deadline=None)

@@ -112,3 +112,62 @@ def test_two_contradicting_matrices_of_one_host() -> None:
     one = "\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n"
     found = parse_topology(one + "\n" + one.replace("NV4", "SYS"))
     assert found.links == () and any("in another" in gap for gap in found.gaps)
+
+
+PAIR = {"GPU0-GPU1": "NV4", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU0GPU1GPU2CPU AffinityNUMA Affinity\nGPU0XNV4SYS0-30\nGPU1NV4XSYS0-30\nGPU2SYSSYSX4-71\n",
+        ",GPU0,GPU1,GPU2,CPU Affinity\nGPU0,X,NV4,SYS,0-3\nGPU1,NV4,X,SYS,0-3\nGPU2,SYS,SYS,X,4-7\n",
+        "<table><tr><th></th><th>GPU0</th><th>GPU1</th><th>GPU2</th></tr><tr><td>GPU0</td><td>X</td><td>NV4</td>"
+        "<td>SYS</td></tr><tr><td>GPU1</td><td>NV4</td><td>X</td><td>SYS</td></tr><tr><td>GPU2</td><td>SYS</td>"
+        "<td>SYS</td><td>X</td></tr></table>",
+    ],
+    ids=["all tabs lost", "commas", "table of a page"],
+)
+def test_pasted_forms(text: str) -> None:
+    assert kinds(parse_topology(text)) == PAIR
+
+
+def test_a_quoted_list_of_cpus_survives_commas_and_a_bare_one_is_left_out() -> None:
+    rows = ",GPU0,GPU1,CPU Affinity,NUMA Affinity\nGPU0,X,NV4,{0},0\nGPU1,NV4,X,{0},0\n"
+    assert [d.cpus for d in parse_topology(rows.format('"0-3,8-11"')).devices] == ["0-3,8-11"] * 2
+    assert [d.cpus for d in parse_topology(rows.format("0-3,8-11")).devices] == [None] * 2
+
+
+def test_a_list_of_cpus_that_a_terminal_wrapped() -> None:
+    rows = "  GPU0 GPU1 CPU Affinity NUMA Affinity\nGPU0 X NV4 {}\nGPU1 NV4 X {}\n"
+    assert [d.cpus for d in parse_topology(rows.format("0-15\n,32-47 0", "0-15 \n0")).devices] == ["0-15,32-47", "0-15"]
+    assert parse_topology(rows.format("16-3\n1", "0-3 0")).devices[0].cpus is None  # 16-31, or 16-3 and NUMA 1
+
+
+def test_peer_access_alone_tells_no_links() -> None:
+    found = parse_topology("\tGPU0\tGPU1\nGPU0\tX\tOK\nGPU1\tOK\tX\n\nLegend:\n  OK = Status Ok\n")
+    assert found.links == () and found.p2p and any("only peer access" in gap for gap in found.gaps)
+
+
+def test_ascend_labels_by_physical_id() -> None:
+    text = "         Phy-ID0  Phy-ID1  CPU Affinity\nPhy-ID0  X        SIO      0-23\nPhy-ID1  SIO      X        0-23\n"
+    assert [device.index for device in parse_topology(text).devices] == [0, 1]
+
+
+ONE = "\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        (f"---------------\nn[1-2] (2)\n---------------\n{ONE}---------------\nn3\n---------------\n{ONE}", "n1 n2 n3"),
+        (f"n1 | CHANGED | rc=0 >>\n{ONE}n2 | CHANGED | rc=0 >>\n{ONE}", "n1 n2"),
+        (f"[1] 10:00:00 [SUCCESS] n2\n{ONE}[2] 10:00:01 [SUCCESS] n1\n{ONE}", "n2 n1"),
+        (f"==> n1.txt <==\n{ONE}\n==> n2.txt <==\n{ONE}", "n1.txt n2.txt"),
+        (f"============ ROCm System Management Interface ============\n{ONE}", "file"),
+    ],
+)
+def test_hosts_below_their_names(text: str, hosts: str) -> None:
+    found = [parse_topology(part, name) for name, part in split_hosts(text, "file")]
+    assert [host.host for host in found] == hosts.split()
+    assert all(kinds(host) == {"GPU0-GPU1": "NV4"} for host in found)

@@ -1,7 +1,8 @@
-"""`nvidia-smi --query-gpu=… --format=csv`: identity, model, NVLink fabric and use of each device."""
+"""Identity, model, fabric and use of each device: `nvidia-smi --query-gpu=… --format=csv`, `rocm-smi --csv`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -9,6 +10,7 @@ from itertools import groupby
 from launcher.common.node_reports.nvidia_smi import is_csv, parse_csv, value_or_none
 from launcher.topology.model import Device
 
+ROCM_HEADER = "device,"
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -22,14 +24,26 @@ def read_tables(lines: Sequence[str]) -> list[dict[str, str]]:
     tables: list[list[str]] = []
     for commas, group in groupby(lines, key=lambda line: line.count(",")):
         for line in group if commas else ():
-            if is_csv(line):
+            if is_csv(line) or line.startswith(ROCM_HEADER):
                 header = line
                 tables.append([line])
             elif tables and line.count(",") == header.count(","):
                 tables[-1].append(line)
     for table in tables:
         rows += [{k.lower(): v for k, v in row.items() if value_or_none(v)} for row in parse_csv("\n".join(table)).rows]
-    return rows
+    return [rocm_row(row) if "device" in row else row for row in rows]
+
+
+def rocm_row(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of `rocm-smi --showuniqueid --showbus --csv` under the names of nvidia-smi's fields.
+
+    ROCR_VISIBLE_DEVICES takes the unique id in the form of rocminfo: `GPU-` and 16 hexadecimal digits.
+    """
+    card, unique, bus = row["device"], row.get("unique id", ""), row.get("pci bus")
+    found = {"index": card.removeprefix("card")} if re.fullmatch(r"card\d+", card) else {}
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", unique) and int(unique, 16):
+        found["uuid"] = f"GPU-{int(unique, 16):016x}"
+    return found | ({"pci.bus_id": bus} if bus else {})
 
 
 def short_bdf(text: str) -> str:
