@@ -9,9 +9,10 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from launcher.agent.shim import rank_environment
+from launcher.common.binding import Binding, index_list
 from launcher.secrets import MASK, is_secret
 from launcher.spec import JobSpec
 
@@ -72,7 +73,14 @@ class NodePlan:
     interface: str | None = None  # for gloo, where the host's own name does not lead to it
     devices: Sequence[str] = ()  # UUIDs in the order of local ranks; empty: CPU
     hide_devices: bool = False  # there are some, but too few for all ranks
-    cpu_sets: Sequence[Sequence[int]] = ()  # CPUs by local rank; empty: no binding
+    visible_variable: str = "CUDA_VISIBLE_DEVICES"  # that the devices' runtime reads
+    bindings: Sequence[Binding] = ()  # by local rank; empty: no binding
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> NodePlan:
+        """Raises TypeError where the document has another form."""
+        bindings = tuple(Binding.from_json(binding) for binding in document.get("bindings", ()))
+        return cls(**{**document, "bindings": bindings})
 
 
 @dataclass(frozen=True)
@@ -172,9 +180,9 @@ def default_environment(spec: JobSpec, node: NodePlan) -> dict[str, str]:
 def placement_environment(node: NodePlan) -> dict[str, str]:
     values = {}
     if node.devices or node.hide_devices:
-        values["CUDA_VISIBLE_DEVICES"] = ",".join(node.devices)
-    if node.cpu_sets:
-        values["DLAUNCH_CPUS"] = json.dumps([list(cpus) for cpus in node.cpu_sets])
+        values[node.visible_variable] = ",".join(node.devices)
+    if node.bindings:
+        values["DLAUNCH_CPUS"] = json.dumps([index_list(binding.cpus or "") for binding in node.bindings])
     return values
 
 

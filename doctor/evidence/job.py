@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from doctor.evidence.source import Parser, Source, UnreadableError
+from launcher.common.binding import Binding, PlannedRank
 
 DOCUMENT_LIMIT = 64 << 20
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What the doctor needs of a job's record; by rank: host, coordinate and device."""
+    """What the doctor needs of a job's record; by rank: host, coordinate, device and binding."""
 
     job: str
     where: str
@@ -25,10 +26,23 @@ class JobFacts:
     coordinates: Mapping[int, Mapping[str, int]]
     devices: Mapping[int, str] = field(default_factory=dict)
     first_failure: Mapping[str, Any] = field(default_factory=dict)
+    bindings: Mapping[int, Binding] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
         return len(self.hosts)
+
+    @property
+    def plan(self) -> list[PlannedRank]:
+        return [
+            PlannedRank(
+                rank,
+                host,
+                "/".join(f"{axis}{index}" for axis, index in self.coordinates.get(rank, {}).items()),
+                self.bindings.get(rank),
+            )
+            for rank, host in self.hosts.items()
+        ]
 
 
 def sniff(sample: bytes, name: str) -> float:
@@ -55,9 +69,18 @@ def parse(source: Source) -> Iterator[JobFacts]:
             coordinates={int(one["rank"]): dict(one["coordinate"]) for one in ranks},
             devices={int(one["rank"]): one["device"] for one in ranks if one.get("device")},
             first_failure=record.get("first_failure") or {},
+            bindings=dict(_bindings(record)),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"not a job's record: {error}") from error
+
+
+def _bindings(record: Mapping[str, Any]) -> Iterator[tuple[int, Binding]]:
+    """Rank and binding, of the ranks that have one."""
+    ranks = {(one["node_rank"], one["local_rank"]): int(one["rank"]) for one in record["ranks"] if "node_rank" in one}
+    for node in record.get("nodes", ()):
+        for local_rank, binding in enumerate(node.get("bindings", ())):
+            yield ranks[node["node_rank"], local_rank], Binding.from_json(binding)
 
 
 PARSERS = (Parser("job", sniff, parse),)

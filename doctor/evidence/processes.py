@@ -10,6 +10,7 @@ from typing import Any
 
 from doctor.evidence.source import Parser, Source, rank_in_name
 from launcher.common.agent_status import AgentStatus
+from launcher.common.binding import RankReport
 from launcher.common.samples import NodeSample
 
 DOCUMENT_LIMIT = 64 << 20
@@ -69,10 +70,12 @@ def sniff_status(sample: bytes, name: str) -> float:
     return 1.0 if name.endswith("agent.json") and all(key in sample for key in wanted) else 0.0
 
 
-def parse_status(source: Source) -> Iterator[ProcessState]:
-    """The ranks of a node that have ended, from its agent's status."""
+def parse_status(source: Source) -> Iterator[ProcessState | RankReport]:
+    """The ranks of a node that have ended and to what its ranks are bound, from its agent's status."""
     status = AgentStatus.from_json(json.loads(source.read(DOCUMENT_LIMIT)))
     for one in status.ranks:
+        if one.pid is not None:
+            yield one.report(status.host)
         if one.ended is not None:
             yield ProcessState(
                 one.rank,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView
@@ -13,7 +14,9 @@ from doctor.evidence.rank_table import unfold_ranks
 from doctor.rules import Rule, healthy
 from doctor.rules.fleet import Fleet, fleet_of
 from doctor.text import fold, fold_hosts, name_ranks
+from launcher.common.binding import RankReport
 from launcher.common.finding import Evidence, Finding, unknown
+from launcher.placement.verify import verify
 
 NEAR_AXES = ("tp", "ep", "cp")  # they talk within every layer
 SHOWN = 6
@@ -24,7 +27,7 @@ def find_mesh_faults(evidence: EvidenceSet) -> list[Finding]:
     fleet, jobs = evidence.once(fleet_of), evidence.of(JobFacts)
     found = list(_mismatched(fleet))
     for job in jobs[-1:]:
-        found += [*_degrees(job), *_crossing(job), *_moved(job, evidence.of(ProcessView))]
+        found += [*_degrees(job), *_crossing(job), *_misplaced(job, evidence.of(ProcessView), evidence.of(RankReport))]
     return found
 
 
@@ -55,7 +58,9 @@ def _crossing(job: JobFacts) -> Iterator[Finding]:
     for axis in NEAR_AXES:
         if not 1 < job.mesh.get(axis, 1) <= per_host:
             continue
-        split = {ranks: hosts for ranks in _groups(job, axis) if len(hosts := {job.hosts[rank] for rank in ranks}) > 1}
+        split = {
+            ranks: hosts for ranks in groups_of(job, axis) if len(hosts := {job.hosts[rank] for rank in ranks}) > 1
+        }
         if split:
             ranks = sorted({rank for group in split for rank in group})
             across = sorted({host for found in split.values() for host in found})
@@ -75,7 +80,7 @@ def _crossing(job: JobFacts) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _groups(job: JobFacts, axis: str) -> Sequence[tuple[int, ...]]:
+def groups_of(job: JobFacts, axis: str) -> Sequence[tuple[int, ...]]:
     """Ranks that differ in `axis` alone."""
     groups: defaultdict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     for rank, at in job.coordinates.items():
@@ -84,24 +89,16 @@ def _groups(job: JobFacts, axis: str) -> Sequence[tuple[int, ...]]:
     return [tuple(sorted(ranks)) for ranks in groups.values()]
 
 
-def _moved(job: JobFacts, views: Sequence[ProcessView]) -> Iterator[Finding]:
-    """Ranks that run on another host than planned; where hosts call themselves otherwise nothing can be said."""
-    real: Mapping[int, str] = {view.rank: view.host for view in views}
-    if not set(real.values()) <= set(job.hosts.values()):
-        return
-    moved = sorted(rank for rank, host in real.items() if job.hosts.get(rank) != host)
-    if moved:
-        told = "; ".join(f"rank {rank} on {real[rank]}, planned {job.hosts.get(rank)}" for rank in moved[:SHOWN])
-        yield Finding(
-            "mesh.rank_map_differs",
-            "error",
-            f"{name_ranks(moved)} run on other hosts than planned: {told}.",
-            "The rendezvous gave other ranks: use static rendezvous with --node-rank (dlaunch run does).",
-            0.95,
-            ranks=tuple(moved),
-            hosts=tuple(sorted({real[rank] for rank in moved})),
-            evidence=[Evidence("job", job.where, told)],
-        )
+def _misplaced(job: JobFacts, views: Sequence[ProcessView], reports: Sequence[RankReport]) -> list[Finding]:
+    """Ranks that are on other hosts, devices, CPUs or NICs than planned.
+
+    Where dumps tell the host they count; where hosts call themselves otherwise than the plan does they tell nothing.
+    """
+    told = {report.rank: report for report in reports}
+    hosts = {view.rank: view.host for view in views}
+    if set(hosts.values()) <= set(job.hosts.values()):
+        told |= {rank: replace(told.get(rank, RankReport(rank, host)), host=host) for rank, host in hosts.items()}
+    return verify(job.plan, [told[rank] for rank in sorted(told)])
 
 
 def _mismatched(fleet: Fleet) -> Iterator[Finding]:
@@ -128,5 +125,13 @@ def _mismatched(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-CODES = ("mesh.axis_crosses_node", "mesh.rank_map_differs", "mesh.group_mismatch", "mesh.degree_mismatch")
+CODES = (
+    "mesh.axis_crosses_node",
+    "mesh.rank_map_differs",
+    "mesh.device_order",
+    "mesh.nic_far",
+    "mesh.numa_binding",
+    "mesh.group_mismatch",
+    "mesh.degree_mismatch",
+)
 RULES = (Rule(CODES, ("mesh",), find_mesh_faults), Rule(("unknown",), ("mesh",), answer_mesh, alone=True))

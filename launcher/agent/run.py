@@ -20,7 +20,7 @@ from types import FrameType
 
 import psutil
 
-from launcher.agent import shim, tree
+from launcher.agent import binding, shim, tree
 from launcher.agent.check import collectable
 from launcher.agent.outcome import rank_outcomes, read_tail, torchrun_log_directory
 from launcher.agent.plan import AgentPlan
@@ -154,6 +154,7 @@ class Agent:
         """Look at the ranks, for `top` and for our own record of how far they are."""
         sample = self.sampler.write({rank.rank: rank.pid for rank in self.status.ranks if rank.pid is not None})
         for local_rank, rank in enumerate(sample.ranks):
+        used = self.sampler.devices_in_use()
             self._update(
                 local_rank,
                 step=rank.step,
@@ -163,6 +164,7 @@ class Agent:
                 progress_time=rank.progress_time,
             )
 
+                **(binding.look(rank.pid, used.get(rank.pid, ())) if rank.pid is not None else {}),
     def _write(self) -> None:
         """A disk that is full must not end the agent: its ranks still need it."""
         self.status = replace(self.status, beat=self.status.beat + 1, time=time.time())

@@ -78,6 +78,10 @@ class NodeSampler:
                 file.write(line)
         return sample
 
+    def devices_in_use(self) -> Mapping[int, frozenset[str]]:
+        """Process -> UUIDs of the devices on which the driver sees it work, empty where the driver does not tell."""
+        return self._devices.users()
+
     def _elapsed(self, began: float) -> float:
         """Seconds since the last sample."""
         now = time.monotonic()

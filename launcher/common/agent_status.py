@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
+from launcher.common.binding import RankReport
+
 NodeState = Literal["starting", "running", "ended"]
 R = TypeVar("R")
 
@@ -31,6 +33,12 @@ class RankStatus:
     tokens_per_s: float | None = None
     step_s: float | None = None
     progress_time: float | None = None
+    device: str | None = None  # UUID or index; from its environment, or where the driver tells, the one that it uses
+    cpus: str | None = None  # that it may run on
+    hca: str | None = None  # its NCCL_IB_HCA
+
+    def report(self, host: str) -> RankReport:
+        return RankReport(self.rank, host, self.device, self.cpus, self.hca)
 
 
 @dataclass(frozen=True)

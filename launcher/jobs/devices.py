@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launcher.common.binding import Binding
 from launcher.errors import InputError
+from launcher.jobs.request import WORKLOADS
 from launcher.render import NodePlan
 from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import HostTopology
 
-if TYPE_CHECKING:
-    from launcher.jobs.request import WORKLOADS
-from launcher.placement import Placement  # imported where devices are placed: without any, a start needs none of it
+if TYPE_CHECKING:  # imported where devices are placed: without any, a start needs none of it
+    from launcher.placement import Placement
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Assignment:
 
 
 def free_devices(topology: HostTopology) -> int:
-    return sum(not device.busy for device in topology.devices)
+    """The devices that ranks may use; none of a vendor's on whose devices we start nothing."""
+    return bool(topology.visible_variable) * sum(not device.busy for device in topology.devices)
 
 
 def assign_on_one_machine(spec: JobSpec, nodes: Sequence[NodePlan], topology: HostTopology) -> Assignment:
@@ -42,9 +44,16 @@ def assign_on_one_machine(spec: JobSpec, nodes: Sequence[NodePlan], topology: Ho
     placement = place(spec.mesh, [topology], spec.world_size, axes_free=reads_mesh(spec))
     devices = placement.nodes[0].devices
     size = spec.nproc_per_node
-    cpus = cpu_sets(topology, placement.nodes[0].indexes)
+    bindings = bound(topology, placement.nodes[0].indexes, spec.world_size)
     placed = [
-        replace(node, devices=devices[i * size : (i + 1) * size], cpu_sets=cpus[i * size : (i + 1) * size])
+        replace(
+            node,
+            devices=devices[i * size : (i + 1) * size],
+            visible_variable=topology.visible_variable,
+            bindings=[
+                replace(binding, local_rank=local) for local, binding in enumerate(bindings[i * size : (i + 1) * size])
+            ],
+        )
         for i, node in enumerate(nodes)
     ]
     return Assignment(placed, placement.mesh, [placement.report.verdict], placement)
@@ -54,7 +63,8 @@ def assign_on_hosts(spec: JobSpec, nodes: Sequence[NodePlan], topologies: Mappin
     """Each node's devices, and the nodes in the order that suits the mesh. Raises InputError where they are short."""
     have = {node.host: free_devices(topologies[node.host]) for node in nodes}
     if not any(have.values()):
-        return Assignment(nodes, spec.mesh)
+        bare = [replace(node, bindings=bound(topologies[node.host], (), spec.nproc_per_node)) for node in nodes]
+        return Assignment(bare, spec.mesh)
     for host, count in have.items():
         if count < spec.nproc_per_node:
             raise InputError(
@@ -73,18 +83,21 @@ def assign_on_hosts(spec: JobSpec, nodes: Sequence[NodePlan], topologies: Mappin
             plans[node.host],
             node_rank=node_rank,
             devices=node.devices,
-            cpu_sets=cpu_sets(topologies[node.host], node.indexes),
+            visible_variable=topologies[node.host].visible_variable,
+            bindings=bound(topologies[node.host], node.indexes, spec.nproc_per_node),
         )
         for node_rank, node in enumerate(placement.nodes)
     ]
     return Assignment(placed, placement.mesh, [placement.report.verdict], placement)
 
 
-def cpu_sets(topology: HostTopology, indexes: Sequence[int]) -> list[list[int]]:
-    """The CPUs near each of these devices, in their order; an empty list where the hardware does not tell."""
-    from launcher.placement.binding import bind, parse_cpus
+def bound(topology: HostTopology, indexes: Sequence[int], ranks: int) -> Sequence[Binding]:
+    """The binding of each local rank; none where neither devices nor NUMA nodes tell the ranks apart."""
+    if not indexes and len(topology.numa_cpus) < 2:
+        return ()
+    from launcher.placement.binding import bind
 
-    return [parse_cpus(binding.cpus or "") for binding in bind(topology, indexes, len(indexes))]
+    return bind(topology, indexes, ranks)
 
 
 def reads_mesh(spec: JobSpec) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
+from launcher.common.binding import PlannedRank
 from launcher.hosts.names import fold
 from launcher.jobs.prepare import Prepared
 from launcher.jobs.record import RankRecord
@@ -52,7 +54,7 @@ def rendered(prepared: Prepared) -> dict[str, Any]:
         "mesh": prepared.record.mesh,
         "notes": list(prepared.notes),
         "nodes": [_node(launch, prepared) for launch in prepared.launches()],
-        "ranks": [_rank(rank) for rank in prepared.record.ranks],
+        "ranks": [_rank(*pair) for pair in zip(prepared.record.ranks, prepared.record.planned_ranks(), strict=True)],
         "warnings": leftovers(prepared.launches()[0].env) if prepared.record.nodes else [],
     }
 
@@ -72,7 +74,7 @@ def _node(launch: NodeLaunch, prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _rank(rank: RankRecord) -> dict[str, Any]:
+def _rank(rank: RankRecord, planned: PlannedRank) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "host": rank.host,
@@ -80,6 +82,7 @@ def _rank(rank: RankRecord) -> dict[str, Any]:
         "local_rank": rank.local_rank,
         "device": rank.device,
         "coordinate": dict(rank.coordinate),
+        "binding": None if planned.binding is None else asdict(planned.binding),
     }
 
 
@@ -99,6 +102,8 @@ def rendered_lines(prepared: Prepared) -> Iterable[str]:
         yield f"  {name}={MASK if is_secret(name) else value}"
     if prepared.record.kind == "local":
         yield "  everything else is inherited from this shell"
-    yield "\nrank  host  device  coordinate"
-    for rank in prepared.record.ranks:
-        yield f"{rank.rank:4}  {rank.host}  {rank.device or 'cpu'}  {rank.label}"
+    yield "\nrank  host  coordinate  device, where it is, and what is near"
+    for rank in prepared.record.planned_ranks():
+        bound = rank.binding
+        where = f"{bound.handle or 'cpu'} = {bound.line()}" if bound else "cpu"
+        yield f"{rank.rank:4}  {rank.host}  {rank.coordinate}  {where}"

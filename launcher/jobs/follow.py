@@ -11,8 +11,10 @@ from contextlib import suppress
 import click
 
 from launcher.common.agent_status import AgentStatus, RankStatus
+from launcher.common.text import printable
 from launcher.errors import DlaunchError
 from launcher.hosts.protocol import Host
+from launcher.jobs import bindings
 from launcher.jobs.control import ensure_supervised, stop
 from launcher.jobs.output import OutputTail, tails
 from launcher.jobs.reach import connect
@@ -60,7 +62,7 @@ class Follower:
         self.interrupted = 0
         self._hosts: dict[str, Host] = {}
         self._tails: list[OutputTail] = []
-        self._attempt = -1
+        self._attempt = self._bound = -1
         self._line_at = time.monotonic()
         self._shown = ""
 
@@ -75,6 +77,7 @@ class Follower:
                     self._ask(record)
                 time.sleep(POLL_S)
             self._print_output(record)
+            self._print_bindings(record)
             return record
         finally:
             self._clear()
@@ -108,6 +111,7 @@ class Follower:
         if self.quiet:
             return
         self._print_output(record)
+        self._print_bindings(record)
         line = (
             f"{record.state}: {record.reason}".rstrip(": ")
             if record.state != "running"
@@ -129,6 +133,16 @@ class Follower:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
             self._shown = ""
+
+    def _print_bindings(self, record: JobRecord) -> None:
+        """Once for each attempt, as soon as every rank shows where it is."""
+        statuses = read_statuses(record, self.job.paths)
+        if self._bound == record.attempt or self.quiet or len(bindings.reports(statuses)) < len(record.ranks):
+            return
+        self._bound = record.attempt
+        self._clear()
+        for line in bindings.lines(record, statuses):
+            click.echo(printable(line), err=True)
 
     def _print_output(self, record: JobRecord) -> None:
         """What rank 0 printed since the last look; a host that cannot be reached costs its lines, not the view."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.common.paths import make_private
+from launcher.common.binding import PlannedRank
 from launcher.errors import InputError
 from launcher.render import NodePlan, Settings
 from launcher.spec import format_coordinate
@@ -85,10 +86,18 @@ class JobRecord:
         return {"schema": 1, **asdict(self)}
 
     @classmethod
+    def planned_ranks(self) -> list[PlannedRank]:
+        """The place of each rank, with its binding where the plan has one."""
+        bindings = {(node.node_rank, binding.local_rank): binding for node in self.nodes for binding in node.bindings}
+        return [
+            PlannedRank(rank.rank, rank.host, rank.label, bindings.get((rank.node_rank, rank.local_rank)))
+            for rank in self.ranks
+        ]
+
     def from_json(cls, document: Mapping[str, Any]) -> JobRecord:
         """Raises KeyError or TypeError where the document is not of this form; unknown keys are passed over."""
         known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
-        known["nodes"] = tuple(NodePlan(**node) for node in known.get("nodes", ()))
+        known["nodes"] = tuple(NodePlan.from_json(node) for node in known.get("nodes", ()))
         known["ranks"] = tuple(RankRecord(**rank) for rank in known.get("ranks", ()))
         known["settings"] = Settings(**known.get("settings", {}))
         if known.get("supervisor"):

@@ -108,10 +108,12 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
             help="fewer --nodes, or more `hosts` in the inventory",
         )
     nodes = min(maximum, len(hosts)) if isinstance(cluster, SshCluster) else maximum
-    nproc = request.nproc_per_node or cluster.nproc_per_node or devices_per_host or 1
+    given = MeshSpec.parse(request.mesh) if request.mesh else None
+    wanted = given.world_size // nodes if given and given.world_size % nodes == 0 else None
+    nproc = request.nproc_per_node or cluster.nproc_per_node or wanted or devices_per_host or 1
     if nproc < 1:
         raise InputError("must be at least 1", where="--nproc-per-node")
-    mesh = MeshSpec.parse(request.mesh) if request.mesh else default_mesh(script, nodes, nproc)
+    mesh = given or default_mesh(script, nodes, nproc)
     return JobSpec(
         name=request.name or script.stem,
         script=str(script),

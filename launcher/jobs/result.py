@@ -12,6 +12,7 @@ from typing import Any
 from launcher.common.agent_status import AgentStatus
 from launcher.common.paths import JobPaths
 from launcher.hosts.protocol import Host
+from launcher.jobs import bindings
 from launcher.jobs.record import JobRecord
 
 TRACEBACK_LINES = 12
@@ -59,6 +60,8 @@ def summary(record: JobRecord, statuses: list[AgentStatus], hosts: dict[str, Hos
         "attempts": record.attempt + 1,
         "reason": record.reason,
     }
+        "bindings": bindings.documents(record, statuses),
+        "findings": [finding.to_json() for finding in bindings.differences(record, statuses)],
 
 
 def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:

@@ -21,6 +21,7 @@ from launcher.jobs.devices import free_devices
 from launcher.jobs.reach import addresses, connect
 from launcher.jobs.request import WORKLOADS
 from launcher.topology import HostTopology, probe, probe_all
+from launcher.topology.switches import with_inventory
 
 REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
 
@@ -69,11 +70,12 @@ def open_site(cluster: Cluster, names: Sequence[str], script: str, sync: bool) -
         facts = answers(
             on_all(every, lambda host: describe(host, python, bundles, cluster, scripts.get(host.name, script)))
         )
-        topologies = answers(probe_all(every))
+        probed = answers(probe_all(every))
     except BaseException:
         for host in every:
             host.close()
         raise
+    topologies = {topology.host: topology for topology in with_inventory(list(probed.values()), cluster)}
     return Site(hosts, facts, bundles, topologies, python, known, scripts, workdirs)
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from launcher.common.binding import index_list
 
 from launcher.errors import CannotActError
 from launcher.hosts.bundle import shared_bundle
@@ -16,7 +17,6 @@ from launcher.jobs.site import Site
 from launcher.jobs.slurm_submit import devices_per_node, jobs_directory
 from launcher.slurm.allocation import Allocation, ask_nodes
 from launcher.slurm.topology import node_order
-from launcher.slurm.values import index_list
 from launcher.topology import HostTopology, probe_all
 
 

@@ -3,41 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from launcher.common.binding import Binding, index_list
 from launcher.hosts.names import fold_numbers
 from launcher.topology.model import Device, HostTopology
-
-
-@dataclass(frozen=True)
-class Binding:
-    """What one local rank is bound to; None where the hardware does not tell. `cpus` is a list as the kernel writes it.
-
-    `why` says where the CPUs come from, or why there are none.
-    """
-
-    local_rank: int
-    device: str | None
-    numa: int | None
-    cpus: str | None
-    nic: str | None
-    why: str
-
-    def line(self) -> str:
-        """`local rank 0: GPU0, NUMA 0, CPUs 0-11,24-35, NIC mlx5_0 (…)`, as mpirun's binding report."""
-        known = [
-            self.device,
-            None if self.numa is None else f"NUMA {self.numa}",
-            f"CPUs {self.cpus}" if self.cpus else "not bound",
-            f"NIC {self.nic}" if self.nic else None,
-        ]
-        return f"local rank {self.local_rank}: {', '.join(filter(None, known))} ({self.why})"
-
-
-def parse_cpus(text: str) -> list[int]:
-    """`0-3,8` -> 0, 1, 2, 3, 8."""
-    spans = [part.partition("-") for part in text.split(",") if part]
-    return [cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)]
 
 
 def bind(host: HostTopology, indexes: Sequence[int], local_ranks: int) -> list[Binding]:
@@ -63,7 +32,10 @@ def bound(host: HostTopology, rank: int, device: Device, turn: int) -> Binding:
     nics = [nic for nic in host.near_nics(device) if nic.up is not False]
     nic = nics[turn % len(nics)] if nics else None
     cpus, why = cpus_of(host, device)
-    return Binding(rank, device.name, device.numa, cpus, nic.label if nic else None, why)
+    near = tuple(nic.label for nic in host.near_nics(device))
+    return Binding(
+        rank, device.name, device.numa, cpus, nic.label if nic else None, why, device.handle, device.bdf, near
+    )
 
 
 def cpus_of(host: HostTopology, device: Device) -> tuple[str | None, str]:
@@ -78,7 +50,7 @@ def cpus_of(host: HostTopology, device: Device) -> tuple[str | None, str]:
 def allowed(host: HostTopology, cpus: str, why: str) -> tuple[str | None, str]:
     if host.allowed_cpus is None:
         return cpus, why
-    usable = sorted(set(parse_cpus(cpus)) & set(parse_cpus(host.allowed_cpus)))
+    usable = sorted(set(index_list(cpus)) & set(index_list(host.allowed_cpus)))
     if not usable:
         return None, f"none of the {why} is in this session's cpuset {host.allowed_cpus}"
     return fold_numbers(usable), why

@@ -1,168 +1,166 @@
-"""The plan against what the ranks reported after start: findings where they differ."""
+"""The plan against what the ranks' processes show after start: findings where they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from launcher.common.binding import Binding, PlannedRank, RankReport, index_list
 from launcher.common.finding import Evidence, Finding
-from launcher.placement.binding import Binding, bind, parse_cpus
-from launcher.placement.result import Placement
-from launcher.spec import format_coordinate
-from launcher.topology.model import Device, HostTopology
 
 
-@dataclass(frozen=True)
-class RankReport:
-    """What one rank said of itself; None where it could not tell. `cpus` is its CPU list as the kernel writes it."""
+def verify(plan: Sequence[PlannedRank], reports: Sequence[RankReport]) -> list[Finding]:
+    """mesh.rank_map_differs, mesh.device_order, mesh.nic_far and mesh.numa_binding, the gravest first.
 
-    rank: int
-    host: str
-    uuid: str | None = None
-    bdf: str | None = None
-    cpus: str | None = None
-    nic: str | None = None
-
-
-def verify(plan: Placement, reports: Sequence[RankReport], topologies: Mapping[str, HostTopology]) -> list[Finding]:
-    """mesh.rank_map_differs, mesh.device_order, mesh.nic_far and mesh.numa_binding, the first being the gravest.
-
-    A rank on another host is judged by its host only. A rank that did not report is named in `missing`.
+    A rank on another host is judged by its host only. A rank that did not report is named in `missing`; with no report
+    at all there is nothing to say.
     """
-    by_rank = {report.rank: report for report in reports}
-    silent = [rank for rank in range(plan.mesh.world_size) if rank not in by_rank]
-    moved = [report for report in reports if report.host != plan.node_of(report.rank).host]
-    settled = [report for report in reports if report.host == plan.node_of(report.rank).host]
-    bindings = {
-        (node.host, binding.local_rank): binding
-        for node in plan.nodes
-        if node.host in topologies
-        for binding in bind(topologies[node.host], node.indexes, plan.nproc_per_node)
-    }
-    found = [
-        rank_map(plan, moved, silent),
-        device_order(plan, settled, topologies),
-        nic_far(plan, settled, topologies),
-        numa_binding(plan, settled, bindings),
-    ]
+    pairs = list(_pairs(plan, reports))
+    silent = [planned.rank for planned in plan if planned.rank not in {report.rank for report in reports}]
+    settled = [pair for pair in pairs if pair.report.host == pair.planned.host]
+    found = [_moved(pairs, silent), _device_order(settled), _nic_far(settled), _numa_binding(settled)]
     return [finding for finding in found if finding is not None]
 
 
-def finding(plan: Placement, code: str, ranks: Sequence[int], cause: str, fix: str, lines: Sequence[str]) -> Finding:
-    """A warning about `ranks`, with one line of evidence for each of the first ten."""
+@dataclass(frozen=True)
+class _Pair:
+    planned: PlannedRank
+    report: RankReport
+
+    @property
+    def binding(self) -> Binding:
+        assert self.planned.binding
+        return self.planned.binding
+
+
+def _pairs(plan: Sequence[PlannedRank], reports: Sequence[RankReport]) -> Iterator[_Pair]:
+    by_rank = {planned.rank: planned for planned in plan}
+    for report in reports:
+        if report.rank in by_rank:
+            yield _Pair(by_rank[report.rank], report)
+
+
+def _finding(code: str, pairs: Sequence[_Pair], cause: str, fix: str, lines: Sequence[str]) -> Finding:
+    """A warning about the ranks of `pairs`, with one line of evidence for each of the first ten."""
     return Finding(
         code,
         "warning",
         cause,
         fix,
-        ranks=tuple(ranks),
-        hosts=tuple(dict.fromkeys(plan.node_of(rank).host for rank in ranks)),
-        coordinates=tuple(format_coordinate(plan.mesh.coordinate(rank)) for rank in ranks),
+        0.95,
+        ranks=tuple(pair.planned.rank for pair in pairs),
+        hosts=tuple(dict.fromkeys(pair.report.host for pair in pairs)),
+        coordinates=tuple(pair.planned.coordinate for pair in pairs),
         evidence=tuple(
-            Evidence("binding", f"rank {rank}", line) for rank, line in zip(ranks, lines[:10], strict=False)
+            Evidence("binding", f"rank {pair.planned.rank}", line)
+            for pair, line in zip(pairs[:10], lines, strict=False)
         ),
     )
 
 
-def rank_map(plan: Placement, moved: Sequence[RankReport], silent: Sequence[int]) -> Finding | None:
+def _moved(pairs: Sequence[_Pair], silent: Sequence[int]) -> Finding | None:
+    moved = [pair for pair in pairs if pair.report.host != pair.planned.host]
     if not moved:
         return None
     first = moved[0]
-    found = finding(
-        plan,
+    found = _finding(
         "mesh.rank_map_differs",
-        [report.rank for report in moved],
-        f"{len(moved)} of {plan.mesh.world_size} ranks run on other hosts than planned: rank {first.rank} is on "
-        f"{first.host} instead of {plan.node_of(first.rank).host}; the rendezvous gave nodes other ranks",
+        moved,
+        f"{len(moved)} of {len(pairs) + len(silent)} ranks run on other hosts than planned: rank {first.planned.rank} "
+        f"is on {first.report.host} instead of {first.planned.host}; the rendezvous gave nodes other ranks",
         "use static rendezvous with --node-rank (dlaunch does), not c10d, which sorts host names as strings",
-        [f"planned on {plan.node_of(report.rank).host}, runs on {report.host}" for report in moved],
+        [f"planned on {pair.planned.host}, runs on {pair.report.host}" for pair in moved],
     )
-    return replace(found, missing=tuple(f"rank {rank} did not report" for rank in silent))
+    return replace(found, severity="error", missing=tuple(f"rank {rank} did not report" for rank in silent))
 
 
-def device_order(
-    plan: Placement, reports: Sequence[RankReport], topologies: Mapping[str, HostTopology]
-) -> Finding | None:
-    """Another device than planned, by UUID, or by PCI address where no UUID is known."""
+def _bound(pairs: Sequence[_Pair]) -> list[_Pair]:
+    return [pair for pair in pairs if pair.planned.binding is not None]
+
+
+def _device_order(pairs: Sequence[_Pair]) -> Finding | None:
+    """Another device than planned."""
     wrong = [
-        (r, expected)
-        for r in reports
-        if (expected := planned_device(plan, r.rank, topologies)) and differs(r, expected)
+        pair
+        for pair in _bound(pairs)
+        if pair.report.device and pair.binding.handle and not is_device(pair.report.device, pair.binding)
     ]
     if not wrong:
         return None
-    first, expected = wrong[0]
-    return finding(
-        plan,
+    first = wrong[0]
+    names = _device_names(pairs)
+    return _finding(
         "mesh.device_order",
-        [report.rank for report, _ in wrong],
-        f"{len(wrong)} ranks use other devices than planned: rank {first.rank} on {first.host} uses "
-        f"{first.uuid or first.bdf} instead of {expected.uuid or expected.bdf} ({expected.name})",
+        wrong,
+        f"{len(wrong)} ranks use other devices than planned: rank {first.planned.rank} on {first.report.host} uses "
+        f"{names.get(first.report.device or '', first.report.device)} instead of {names[first.binding.handle or '']}",
         "give devices by UUID in CUDA_VISIBLE_DEVICES, and let each rank use the ordinal of its local rank",
-        [f"planned {expected.uuid or expected.bdf}, uses {report.uuid or report.bdf}" for report, expected in wrong],
+        [f"planned {pair.binding.handle}, uses {pair.report.device}" for pair in wrong],
     )
 
 
-def planned_device(plan: Placement, rank: int, topologies: Mapping[str, HostTopology]) -> Device | None:
-    node = plan.node_of(rank)
-    host = topologies.get(node.host)
-    index = plan.index_of(rank)
-    return next((device for device in host.devices if device.index == index), None) if host and node.indexes else None
+def is_device(name: str, binding: Binding) -> bool:
+    """Whether a UUID or index names the planned device."""
+    return name in (binding.handle, (binding.device or "").removeprefix("GPU"))
 
 
-def differs(report: RankReport, expected: Device) -> bool:
-    if report.uuid and expected.uuid:
-        return report.uuid != expected.uuid
-    return bool(report.bdf and expected.bdf and report.bdf.lower() != expected.bdf.lower())
+def _device_names(pairs: Sequence[_Pair]) -> Mapping[str, str]:
+    """`GPU-1f… (GPU3)` by UUID."""
+    handles = {pair.binding.handle: pair.binding.device for pair in _bound(pairs) if pair.binding.handle}
+    return {handle: f"{handle} ({device})" for handle, device in handles.items()}
 
 
-def nic_far(plan: Placement, reports: Sequence[RankReport], topologies: Mapping[str, HostTopology]) -> Finding | None:
-    """A NIC in use that is not among the nearest of the device that the rank really uses."""
-    wrong = [(r, near) for r in reports if r.nic and (near := near_names(plan, r, topologies)) and r.nic not in near]
+def _nic_far(pairs: Sequence[_Pair]) -> Finding | None:
+    """NCCL_IB_HCA leaves out all NICs near the device."""
+    wrong = [
+        pair
+        for pair in _bound(pairs)
+        if pair.report.hca
+        and pair.binding.near_nics
+        and not any(hca_allows(pair.report.hca, nic) for nic in pair.binding.near_nics)
+    ]
     if not wrong:
         return None
-    first, near = wrong[0]
-    return finding(
-        plan,
+    first = wrong[0]
+    near = ", ".join(first.binding.near_nics)
+    return _finding(
         "mesh.nic_far",
-        [report.rank for report, _ in wrong],
-        f"{len(wrong)} ranks send through NICs far from their devices: rank {first.rank} uses {first.nic}, "
-        f"near are {', '.join(near)}",
-        "set NCCL_IB_HCA to the near NICs, or let NCCL choose by removing it",
-        [f"uses {report.nic}, near are {', '.join(near)}" for report, near in wrong],
+        wrong,
+        f"{len(wrong)} ranks may not use the NICs near their devices: NCCL_IB_HCA is {first.report.hca}, near rank "
+        f"{first.planned.rank} on {first.report.host} are {near}",
+        "name all NICs in NCCL_IB_HCA, or let NCCL choose by removing it",
+        [f"NCCL_IB_HCA={pair.report.hca}, near are {', '.join(pair.binding.near_nics)}" for pair in wrong],
     )
 
 
-def near_names(plan: Placement, report: RankReport, topologies: Mapping[str, HostTopology]) -> list[str]:
-    host = topologies.get(report.host)
-    if host is None:
-        return []
-    used = next((d for d in host.devices if report.uuid and d.uuid == report.uuid), None)
-    device = used or planned_device(plan, report.rank, topologies)
-    return [nic.label for nic in host.near_nics(device)] if device else []
+def hca_allows(selection: str, nic: str) -> bool:
+    """NCCL_IB_HCA's rules: a list of prefixes, `=` before it for whole names, `^` for those to leave out; ports after
+    a colon."""
+    without = selection.startswith("^")
+    rest = selection.removeprefix("^")
+    whole = rest.startswith("=")
+    names = [part.partition(":")[0] for part in rest.removeprefix("=").split(",") if part]
+    listed = any(nic == name if whole else nic.startswith(name) for name in names)
+    return listed != without
 
 
-def numa_binding(
-    plan: Placement, reports: Sequence[RankReport], bindings: Mapping[tuple[str, int], Binding]
-) -> Finding | None:
+def _numa_binding(pairs: Sequence[_Pair]) -> Finding | None:
     """Ranks that may run on CPUs outside of those near their device."""
     wrong = [
-        (report, binding)
-        for report in reports
-        if (binding := bindings.get((report.host, report.rank % plan.nproc_per_node)))
-        and binding.cpus
-        and report.cpus
-        and not set(parse_cpus(report.cpus)) <= set(parse_cpus(binding.cpus))
+        pair
+        for pair in _bound(pairs)
+        if pair.binding.cpus
+        and pair.report.cpus
+        and not set(index_list(pair.report.cpus)) <= set(index_list(pair.binding.cpus))
     ]
     if not wrong:
         return None
-    first, binding = wrong[0]
-    return finding(
-        plan,
+    first = wrong[0]
+    return _finding(
         "mesh.numa_binding",
-        [report.rank for report, _ in wrong],
-        f"{len(wrong)} ranks may run on CPUs far from their devices: rank {first.rank} has CPUs {first.cpus}, near "
-        f"{binding.device or 'its memory'} are {binding.cpus}",
+        wrong,
+        f"{len(wrong)} ranks may run on CPUs far from their devices: rank {first.planned.rank} on {first.report.host} "
+        f"has CPUs {first.report.cpus}, near {first.binding.device or 'its memory'} are {first.binding.cpus}",
         "bind each rank to its NUMA node (dlaunch does; torchrun --numa-binding node)",
-        [f"has CPUs {report.cpus}, near are {binding.cpus}" for report, binding in wrong],
+        [f"has CPUs {pair.report.cpus}, near are {pair.binding.cpus}" for pair in wrong],
     )

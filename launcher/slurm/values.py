@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from launcher.common.binding import index_list
 
 NOTHING = frozenset({"", "N/A", "n/a", "None", "NONE", "(null)", "Unknown", "NOT_SET", "INVALID"})
 UNLIMITED = frozenset({"UNLIMITED", "infinite", "INFINITE", "Partition_Limit"})
@@ -113,13 +114,3 @@ def _count(text: str) -> int:
 def _indexes(where: str | None) -> tuple[int, ...] | None:
     found = re.fullmatch(r"\(IDX:(.*)\)", where or "")
     return None if not found else tuple(index_list(found.group(1)))
-
-
-def index_list(text: str) -> Sequence[int]:
-    """`0-3,7` as numbers; `N/A` is none."""
-    numbers: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers

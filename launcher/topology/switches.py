@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from launcher.inventory import Cluster, SshCluster
 from launcher.slurm.topology import SlurmTopology
 from launcher.topology.model import HostTopology
 
@@ -45,3 +46,11 @@ def with_switches(hosts: Iterable[HostTopology], paths: Mapping[str, tuple[str, 
         else replace(host, gaps=(*host.gaps, *["the network's topology does not list this host"] * bool(paths)))
         for host in hosts
     ]
+
+
+def with_inventory(hosts: Sequence[HostTopology], cluster: Cluster) -> list[HostTopology]:
+    """The hosts with the racks and leaf switches that the inventory gives them."""
+    if not isinstance(cluster, SshCluster):
+        return list(hosts)
+    paths = {entry.name: tuple(filter(None, (entry.rack, entry.switch))) for entry in cluster.hosts}
+    return with_switches(hosts, {name: path for name, path in paths.items() if path})

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.lab.ssh import SshLab
+
 PROGRAM = """#!{python}
 import json, sys
 data = json.load(open({data!r}))
@@ -49,3 +51,42 @@ def install(
     program.write_text(PROGRAM.format(python=sys.executable, data=str(data)))
     program.chmod(0o755)
     return program
+
+
+Pair = tuple[int, int]
+
+
+def matrix(count: int, links: Mapping[Pair, str], other: str = "SYS", near: Sequence[int] = ()) -> str:
+    """`nvidia-smi topo -m` of `count` devices joined as `links` say, all other pairs by `other`.
+
+    `near` gives for each device the number of the only NIC next to it, which is also its NUMA node and its CPU.
+    """
+    nics = range(len(set(near)))
+    names = [*(f"GPU{index}" for index in range(count)), *(f"NIC{nic}" for nic in nics)]
+    rows = []
+    for a in range(count):
+        cells = ["X" if a == b else links.get((min(a, b), max(a, b)), other) for b in range(count)]
+        cells += ["PIX" if near[a] == nic else "SYS" for nic in nics]
+        place = near[a] if near else 0
+        rows.append("\t".join([f"GPU{a}", *cells, str(place) if near else "0-1", str(place)]))
+    for nic in nics:
+        cells = ["PIX" if near[a] == nic else "SYS" for a in range(count)]
+        rows.append("\t".join([f"NIC{nic}", *cells, *("X" if nic == other_nic else "SYS" for other_nic in nics)]))
+    header = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])
+    legend = "".join(f"  NIC{nic}: mlx5_{nic}\n" for nic in nics)
+    return "\n".join([header, *rows]) + (f"\n\nNIC Legend:\n\n{legend}" if legend else "\n")
+
+
+def give_devices(lab: SshLab, host: str, text: str, order: Sequence[int] = (0, 1, 2, 3)) -> None:
+    """Put the program on a host; device i has the UUID and slot of number order[i]."""
+    devices = [
+        {
+            "index": i,
+            "uuid": f"GPU-{host}-{place}",
+            "pci.bus_id": f"00000000:{place + 1:02x}:00.0",
+            "name": "NVIDIA A100",
+        }
+        for i, place in enumerate(order)
+    ]
+    program = install(Path(lab.share[0]) / host, text, devices)
+    lab.run_on(host, ["ln", "-sf", str(program), "/usr/local/bin/nvidia-smi"])

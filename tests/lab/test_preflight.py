@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,35 +140,18 @@ def test_a_host_that_gives_no_answer_is_unknown_and_hides_no_other(checked: Chec
 
 
 def matrix(lost: tuple[int, int] | None = None) -> str:
-    """`nvidia-smi topo -m` of four devices, all joined by NV12 but for one pair."""
-    cells = [["X" if a == b else "SYS" if lost in ((a, b), (b, a)) else "NV12" for b in range(4)] for a in range(4)]
-    header = "\t" + "\t".join(f"GPU{index}" for index in range(4)) + "\tCPU Affinity\tNUMA Affinity\n"
-    return header + "".join(f"GPU{a}\t" + "\t".join(row) + "\t0-1\t0\n" for a, row in enumerate(cells))
-
-
-def give_devices(lab: SshLab, host: str, text: str, order: tuple[int, ...] = (0, 1, 2, 3)) -> None:
-    """Put a nvidia-smi on a host; device i has the UUID and slot of number order[i]."""
-    devices = [
-        {
-            "index": i,
-            "uuid": f"GPU-{host}-{place}",
-            "pci.bus_id": f"00000000:{place + 1:02x}:00.0",
-            "name": "NVIDIA A100",
-        }
-        for i, place in enumerate(order)
-    ]
-    program = fake_nvidia_smi.install(Path(lab.share[0]) / host, text, devices)
-    lab.run_on(host, ["ln", "-sf", str(program), "/usr/local/bin/nvidia-smi"])
+    """Four devices, all joined by NV12 but for one pair."""
+    return fake_nvidia_smi.matrix(4, {lost: "SYS"} if lost else {}, other="NV12")
 
 
 def test_a_lost_link_is_seen_beside_peers_and_beside_last_time(checked: Checked) -> None:
     lab, four = checked.lab, ("--quick", "--hosts", ",".join(HEALTHY))
     try:
         for host in HEALTHY:
-            give_devices(lab, host, matrix())
+            fake_nvidia_smi.give_devices(lab, host, matrix())
         assert all(not entry["findings"] for entry in checked.preflight(*four, "--accept", status=0).values())
-        give_devices(lab, "n2", matrix(lost=(1, 2)))
-        give_devices(lab, "n4", matrix(), order=(2, 3, 0, 1))
+        fake_nvidia_smi.give_devices(lab, "n2", matrix(lost=(1, 2)))
+        fake_nvidia_smi.give_devices(lab, "n4", matrix(), order=(2, 3, 0, 1))
         beside_peers = checked.preflight(*four, status=1)
         beside_last_time = checked.preflight("--quick", "--hosts", "n2", status=1)
         for found in (beside_peers, beside_last_time):

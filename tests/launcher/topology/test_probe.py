@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.hosts.local import LocalHost
+from launcher.jobs.devices import free_devices
 from launcher.topology import probe, read_probe
 from launcher.topology.model import HostTopology
 from tests.lab.fake_nvidia_smi import install
@@ -71,3 +72,32 @@ def test_sysfs_facts_join_the_matrix() -> None:
     assert (ib.up, ib.gbps, ib.numa, ib.netdev) == (True, 400.0, 0, "ib0")
     assert (eth.label, eth.rdma, eth.gbps, eth.numa) == ("eth0", False, None, None)
     assert found.numa_cpus == {0: "0-3", 1: "4-7"}
+
+
+ROCM = """@@dlaunch tool rocm-smi
+@@dlaunch matrix
+=============================== Link Type between two GPUs ===============================
+       GPU0         GPU1         GPU2
+GPU0   0            XGMI         PCIE
+GPU1   XGMI         0            PCIE
+GPU2   PCIE         PCIE         0
+@@dlaunch query
+device,Unique ID,PCI Bus
+card0,0x18f68e602b8a5ba9,0000:29:00.0
+card1,0x9c5,0000:2C:00.0
+card2,N/A,0000:2F:00.0
+@@dlaunch sysfs
+"""
+
+
+def test_rocm_devices_are_known_by_their_unique_id_and_given_by_rocrs_variable() -> None:
+    found = read_probe(ROCM, "n1")
+    assert [device.handle for device in found.devices] == ["GPU-18f68e602b8a5ba9", "GPU-00000000000009c5", "2"]
+    assert [device.bdf for device in found.devices] == ["0000:29:00.0", "0000:2c:00.0", "0000:2f:00.0"]
+    assert found.visible_variable == "ROCR_VISIBLE_DEVICES" and not found.gaps
+
+
+def test_on_other_vendors_devices_nothing_is_started() -> None:
+    ascend = "@@dlaunch tool npu-smi\n@@dlaunch matrix\n NPU0 NPU1\nNPU0 X HCCS\nNPU1 HCCS X\n@@dlaunch sysfs\n"
+    found = read_probe(ascend, "n1")
+    assert len(found.devices) == 2 and found.visible_variable == "" and free_devices(found) == 0

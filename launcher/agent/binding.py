@@ -1,0 +1,38 @@
+"""What a rank is bound to, as its process shows it: its device, its CPUs, its choice of NICs. Linux's /proc."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.agent.foreign import VISIBLE, read_environment
+
+
+def look(pid: int, used: Collection[str] = (), proc: str = "/proc") -> dict[str, str | None]:
+    """`device`, `cpus` and `hca` of a rank; empty where the process is gone.
+
+    `used` are the devices on which the driver sees the process work: where they are known, they count, and not what
+    the environment says.
+    """
+    with suppress(OSError):
+        environment = read_environment(Path(proc, str(pid), "environ").read_bytes())
+        status = Path(proc, str(pid), "status").read_text()
+        cpus = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
+        device = device_of(environment)
+        return {
+            "device": device if not used or device in used else min(used),
+            "cpus": cpus[1] if cpus else None,
+            "hca": environment.get("NCCL_IB_HCA"),
+        }
+    return {}
+
+
+def device_of(environment: Mapping[str, str]) -> str | None:
+    """The visible device whose ordinal is the local rank; the only one where there is but one."""
+    visible = next((environment[name].split(",") for name in VISIBLE if environment.get(name)), [])
+    local_rank = int(environment.get("LOCAL_RANK", "0"))
+    if len(visible) == 1:
+        return visible[0]
+    return visible[local_rank] if local_rank < len(visible) else None
