@@ -7,10 +7,12 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from doctor.text import name_ranks
+from launcher.hosts.names import fold
 from tui.snapshot import STATE_CODES, Alarm, AlarmKind, Snapshot
 
 LEAST_PATIENCE_S = 5.0  # short steps do not make it nervous
@@ -23,9 +25,7 @@ def find_alarms(snapshot: Snapshot, factor: float) -> Iterator[tuple[AlarmKind, 
     """Kind, ranks and words of everything that a person should look at; `factor` counts median steps of patience."""
     if snapshot.job.state not in _ACTIVE or not snapshot.world_size:
         return
-    for node, reason in snapshot.nodes.lost.items():
-        ranks = [rank for rank, at in enumerate(snapshot.job.node_of) if at == node]
-        yield "lost", ranks, f"{snapshot.job.hosts[node]} does not answer: {reason}"
+    yield from _lost(snapshot)
     stopped = _ranks(snapshot.state == STATE_CODES["stopped"])
     if stopped:
         yield "stopped", stopped, f"{name_ranks(stopped)} stopped (SIGSTOP or a debugger)"
@@ -33,6 +33,22 @@ def find_alarms(snapshot: Snapshot, factor: float) -> Iterator[tuple[AlarmKind, 
     if gone:
         yield "gone", gone, f"{name_ranks(gone)} ended while the job runs"
     yield from _late(snapshot, factor)
+
+
+def _lost(snapshot: Snapshot) -> Iterator[tuple[AlarmKind, list[int], str]]:
+    """One alarm for each reason: a switch that fails takes hundreds of hosts with it."""
+    nodes_of: dict[str, list[int]] = {}
+    for node, reason in snapshot.nodes.lost.items():
+        nodes_of.setdefault(reason, []).append(node)
+    for reason, nodes in nodes_of.items():
+        verb = "does" if len(nodes) == 1 else "do"
+        hosts = tuple(snapshot.job.hosts[node] for node in nodes)
+        yield "lost", snapshot.job.ranks_on(*nodes), f"{_folded(hosts)} {verb} not answer: {reason}"
+
+
+@lru_cache(maxsize=8)  # the same hosts with every frame
+def _folded(hosts: tuple[str, ...]) -> str:
+    return fold(hosts)
 
 
 def _late(snapshot: Snapshot, factor: float) -> Iterator[tuple[AlarmKind, list[int], str]]:

@@ -36,7 +36,7 @@ from tui.screens.jobs import JobsScreen
 from tui.snapshot import JobInfo, Snapshot
 from tui.view import View
 
-FRAME_S = 0.5
+FRAME_S = 0.25  # at most; a feed has news twice a second
 _SHORT = 28  # lines; the plots of the job go below that
 _SEEK_S = 10.0
 _LAST_WORDS_S = 3.0  # after a signal

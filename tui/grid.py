@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tui.metrics import Codes
-from tui.snapshot import JobInfo
+from tui.snapshot import Index, JobInfo
 
 _LONGEST_AXIS = 6  # characters of an axis' name that fit before its numbers
 LABELLED = 4  # columns of a cell from which on it holds its rank's number
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ def by_host(job: JobInfo, columns: int, rows: int, lines: int) -> Grid:
     As few hosts as possible share a row, so that cells are large; they keep to `lines` rows where their ranks'
     numbers fit then.
     """
-    node = np.asarray(job.node_of, dtype=np.int64)
+    node = job.nodes
     local = np.asarray(job.local_rank, dtype=np.int64)
     widest = int(local.max()) + 1 if len(local) else 1
     fold = _fold(widest, len(job.hosts), max(columns, 1), max(rows, 1))

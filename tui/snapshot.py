@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from launcher.spec import MeshSpec
+
 Floats = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 STATES = ("unknown", "starting", "running", "sleeping", "disk-sleep", "stopped", "gone")
 STATE_CODES = {name: code for code, name in enumerate(STATES)}
@@ -46,6 +50,20 @@ class JobInfo:
     @property
     def world_size(self) -> int:
         return len(self.node_of)
+
+    @cached_property
+    def nodes(self) -> Index:
+        """The node of each rank."""
+        return np.asarray(self.node_of, dtype=np.int64)
+
+    @cached_property
+    def layout(self) -> MeshSpec | None:
+        """The mesh, where it makes up the world."""
+        fits = self.mesh and math.prod(self.mesh.values()) == self.world_size
+        return MeshSpec(self.mesh) if fits else None
+
+    def ranks_on(self, *nodes: int) -> list[int]:
+        return [int(rank) for rank in np.flatnonzero(np.isin(self.nodes, nodes))]
 
     def host_of(self, rank: int) -> str:
         return self.hosts[self.node_of[rank]]

@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from launcher.common.paths import make_private
 from launcher.common.binding import PlannedRank
+from launcher.common.paths import make_private
 from launcher.errors import InputError
 from launcher.render import NodePlan, Settings
 from launcher.spec import format_coordinate
@@ -85,7 +86,6 @@ class JobRecord:
     def to_json(self) -> dict[str, Any]:
         return {"schema": 1, **asdict(self)}
 
-    @classmethod
     def planned_ranks(self) -> list[PlannedRank]:
         """The place of each rank, with its binding where the plan has one."""
         bindings = {(node.node_rank, binding.local_rank): binding for node in self.nodes for binding in node.bindings}
@@ -94,6 +94,7 @@ class JobRecord:
             for rank in self.ranks
         ]
 
+    @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobRecord:
         """Raises KeyError or TypeError where the document is not of this form; unknown keys are passed over."""
         known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
@@ -120,7 +121,16 @@ def write_record(path: Path, record: JobRecord) -> None:
 
 
 def read_record(path: Path) -> JobRecord:
-    """Raises FileNotFoundError, or InputError naming the file when it does not hold a job."""
+    """Raises FileNotFoundError, or InputError naming the file when it does not hold a job.
+
+    A file that was not replaced since gives the same record again: those who watch jobs ask every second.
+    """
+    found = path.stat()
+    return _parsed(path, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=256)
+def _parsed(path: Path, *_version: int) -> JobRecord:
     text = path.read_text(errors="replace")
     try:
         return JobRecord.from_json(json.loads(text))

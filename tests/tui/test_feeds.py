@@ -148,6 +148,20 @@ def test_a_host_without_samples_is_lost_and_comes_back(job: StoredJob, clock: Cl
     assert feed.poll().nodes.lost == {}
 
 
+def test_of_a_large_job_the_nodes_are_read_in_turn_after_all_at_first(home: Path, clock: Clock) -> None:
+    paths = JobPaths(home / "jobs" / "train-1")
+    large = StoredJob(record_of(paths.root, nodes=150), paths)
+    write_record(paths.record, large.record)
+    for node in range(150):
+        paths.node(node).mkdir(parents=True)
+    append(large, *(sample(node, clock.now, 7) for node in range(150)))
+    feed = LiveFeed(large, clock)
+    assert set(feed.poll().step.tolist()) == {7}
+    append(large, *(sample(node, clock.now, 8) for node in range(150)))
+    assert sorted(feed.poll().step.tolist()) == [7] * 150 + [8] * 150
+    assert set(feed.poll().step.tolist()) == {8}
+
+
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0])
 def test_a_clock_that_is_off_is_seen_through(job: StoredJob, clock: Clock, ahead: float) -> None:
     feed = LiveFeed(job, clock)

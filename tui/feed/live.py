@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from launcher.jobs.record import ENDED, read_record
 from launcher.jobs.store import StoredJob
 from tui.feed.events import EventLog
@@ -20,19 +22,25 @@ from tui.feed.table import RankTable
 from tui.snapshot import Snapshot
 
 SILENT_S = 6.0  # without a sample for so long, a host counts as lost
-_PERIODS = ((256, 0.5), (8192, 1.0), (math.inf, 2.0))  # ranks up to which all nodes are read so often, in seconds
+_TURNS = ((256, 1), (8192, 2), (math.inf, 3))  # ranks up to which every n-th node is read in one poll
 
 
 class LiveFeed:
-    """Reads the newest line of every node's samples, the record and the events."""
+    """Reads the newest line of every node's samples, the record and the events.
+
+    Of a large job each poll reads some of the nodes in turn: every frame is as cheap as the last and shows news.
+    """
+
+    period_s = 0.5
 
     def __init__(self, job: StoredJob, clock: Callable[[], float] = time.time) -> None:
         record, paths = job.record, job.paths
         self.paths = paths
         self.table = RankTable(job_info(record))
-        self.period_s = next(period for most, period in _PERIODS if len(record.ranks) <= most)
+        self._turns = next(turns for most, turns in _TURNS if len(record.ranks) <= most)
+        self._turn: int | None = None  # the first poll reads all nodes
         self._clock = clock
-        self._record_mark: tuple[int, int] = (0, 0)
+        self._record = record
         self._samples = node_samples(record, paths)
         self._events = EventLog(paths.events)
         self._opened = clock()
@@ -70,21 +78,20 @@ class LiveFeed:
             source.close()
 
     def _new_samples(self) -> Iterator[dict[str, Any]]:
-        for source in self._samples:
+        due = self._samples if self._turn is None else self._samples[self._turn :: self._turns]
+        self._turn = 0 if self._turn is None else (self._turn + 1) % self._turns
+        for source in due:
             line = source.newest()
             if line:
                 with suppress(ValueError):
                     yield json.loads(line)
 
     def _read_record(self) -> None:
-        """The record is replaced as a whole: its inode and time tell a new one."""
         with suppress(OSError):
-            found = self.paths.record.stat()
-            mark = (found.st_ino, found.st_mtime_ns)
-            if mark == self._record_mark:
-                return
             record = read_record(self.paths.record)
-            self._record_mark = mark
+            if record is self._record:
+                return
+            self._record = record
             if [node.host for node in record.nodes] != list(self.table.job.hosts):
                 self._close_samples()
                 self._samples = node_samples(record, self.paths)
@@ -92,9 +99,10 @@ class LiveFeed:
 
     def _mark_lost(self) -> None:
         """A host that cannot be reached is lost at any time; one that is silent only while the job goes on."""
-        now, ended = self._clock(), self.table.job.state in ENDED
-        for node, seen in enumerate(self.table.seen):
-            silent = now - (seen if seen == seen else self._opened)
-            reason = self._samples[node].lost or ("" if ended else f"no sample for {silent:.0f} s")
-            if silent > SILENT_S and reason:
-                self.table.lose(node, reason)
+        ended = self.table.job.state in ENDED
+        silent = self._clock() - np.where(np.isnan(self.table.seen), self._opened, self.table.seen)
+        reasons = {
+            int(node): self._samples[node].lost or ("" if ended else f"no sample for {silent[node]:.0f} s")
+            for node in np.flatnonzero(silent > SILENT_S)
+        }
+        self.table.lose({node: reason for node, reason in reasons.items() if reason})

@@ -92,11 +92,13 @@ class StreamedSamples:
 
 def node_samples(record: JobRecord, paths: JobPaths) -> list[NodeSamples]:
     """A source for each node by node_rank."""
-    return [_source(record, node, paths) for node in sorted(record.nodes, key=lambda node: node.node_rank)]
+    nodes = sorted(record.nodes, key=lambda node: node.node_rank)
+    here = {directory: Path(directory).is_dir() for directory in {node.directory for node in nodes}}
+    return [_source(record, node, paths, here[node.directory]) for node in nodes]
 
 
-def _source(record: JobRecord, node: NodePlan, paths: JobPaths) -> NodeSamples:
+def _source(record: JobRecord, node: NodePlan, paths: JobPaths, here: bool) -> NodeSamples:
     there = JobPaths(Path(node.directory)).samples(node.node_rank)
     if record.kind == "ssh" and node.host in record.addresses and not there.is_file():
         return StreamedSamples(node.host, there, record.addresses)
-    return FileSamples(there if there.parent.is_dir() else paths.samples(node.node_rank))
+    return FileSamples(there if here else paths.samples(node.node_rank))

@@ -9,7 +9,7 @@ import numpy as np
 
 from launcher.common.text import printable
 from tui.metrics import Codes
-from tui.snapshot import MEASURES, STATE_CODES, Event, Floats, History, JobInfo, Nodes, Snapshot
+from tui.snapshot import MEASURES, STATE_CODES, Event, Floats, History, Index, JobInfo, Nodes, Snapshot
 
 HISTORY_POINTS = 600
 _NODE_MEASURES = ("load", "memory", "memory_total", "sent", "received", "cost")
@@ -54,12 +54,29 @@ class RankTable:
         operation a node would cost more than reading the samples.
         """
         good = [sample for sample in samples if self._is_ours(sample)]
-        places = [rank for sample in good for rank in sample["ranks"]["rank"]]
+        if not good:
+            return
+        places = np.array([rank for sample in good for rank in sample["ranks"]["rank"]])
         for name, values in self._measures.items():
             values[places] = _numbers(_joined(good, name))
         self._state[places] = [STATE_CODES.get(state, _RUNNING) for state in _joined(good, "state")]
-        for sample in good:
-            self._apply_node(sample, now)
+        nodes = np.array([sample["node_rank"] for sample in good])
+        for name, values in self._nodes.items():
+            values[nodes] = _numbers([sample.get(name) for sample in good])
+        self._set_clocks(nodes, np.array([float(sample["time"]) for sample in good]), now)
+        sizes = [len(sample["ranks"]["rank"]) for sample in good]
+        self._measures["progress_time"][places] -= np.repeat(self._ahead[nodes], sizes)
+
+    def _set_clocks(self, nodes: Index, told: Floats, now: float | None) -> None:
+        """Note when each node was seen, by our clock."""
+        if now is not None:  # a second sample proves that the first was not merely old
+            off = (told > self._told[nodes]) & (np.abs(now - told) > _CLOCKS_AGREE_S)
+            self._ahead[nodes[off]] = told[off] - now
+        self._told[nodes] = told
+        self.seen[nodes] = told - self._ahead[nodes]
+        self.newest = max(self.newest, float(self.seen[nodes].max()))
+        for node in self._lost.keys() & set(nodes.tolist()):
+            del self._lost[node]
 
     def _is_ours(self, sample: Mapping[str, Any]) -> bool:
         node, ranks = sample.get("node_rank"), sample.get("ranks")
@@ -69,18 +86,6 @@ class RankTable:
             return False
         return _is_table(ranks, self.job.world_size)
 
-    def _apply_node(self, sample: Mapping[str, Any], now: float | None) -> None:
-        node, told = sample["node_rank"], float(sample["time"])
-        for name, values in self._nodes.items():
-            values[node] = _number(sample.get(name))
-        if now is not None and told > self._told[node] and abs(now - told) > _CLOCKS_AGREE_S:
-            self._ahead[node] = told - now  # a second sample proves that the first was not merely old
-        self._told[node] = told
-        self._measures["progress_time"][sample["ranks"]["rank"]] -= self._ahead[node]
-        self.seen[node] = told - self._ahead[node]
-        self._lost.pop(node, None)
-        self.newest = max(self.newest, float(self.seen[node]))
-
     def fill(self, time: float, state: Codes, measures: Mapping[str, Floats]) -> None:
         """Take in all ranks at once."""
         self._state[:] = state
@@ -88,10 +93,10 @@ class RankTable:
             self._measures[name][:] = values
         self.seen[:] = self.newest = time
 
-    def lose(self, node: int, reason: str) -> None:
-        """A host does not answer: its ranks are unknown from now on."""
-        self._lost[node] = printable(reason).replace("\n", " ")
-        self._state[np.asarray(self.job.node_of) == node] = STATE_CODES["unknown"]
+    def lose(self, reasons: Mapping[int, str]) -> None:
+        """Nodes that do not answer, and why: their ranks are unknown from now on."""
+        self._lost |= {node: printable(reason).replace("\n", " ") for node, reason in reasons.items()}
+        self._state[np.isin(self.job.nodes, list(reasons))] = STATE_CODES["unknown"]
 
     def note(self, *events: Event) -> None:
         self.events = [*self.events, *events][-_EVENTS:]

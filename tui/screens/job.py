@@ -13,7 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from launcher.hosts.names import fold
-from launcher.spec import MeshSpec, format_coordinate
+from launcher.spec import format_coordinate
+from tui.filter import matching
 from tui.grid import layouts
 from tui.metrics import BY_KEY, LETTER_OF_CODE, METRICS, STATE_OF_CODE, badness
 from tui.palette import PALETTES, block_style
@@ -31,9 +32,7 @@ _COLUMN_METRICS = [BY_KEY[key] for key in ("lag", "step_s", "data", "age", "util
 
 def coordinate(job: JobInfo, rank: int) -> str:
     """`pp0/tp3`, empty where the mesh does not make up the world."""
-    if not job.mesh or int(np.prod(list(job.mesh.values()))) != job.world_size:
-        return ""
-    return format_coordinate(MeshSpec(job.mesh).coordinate(rank))
+    return format_coordinate(job.layout.coordinate(rank)) if job.layout is not None else ""
 
 
 def rank_rows(snapshot: Snapshot, ranks: list[int]) -> list[Row]:
@@ -157,17 +156,12 @@ class JobScreen(View):
         order = badness(self.query_one(HeatMap).metric, snapshot)
         order[list(snapshot.alarmed)] = np.inf
         if self._filter:
-            chosen = [rank for rank in range(snapshot.world_size) if self._matches(snapshot, rank)]
-            return sorted(chosen, key=lambda rank: -order[rank])[:WORST]
+            chosen = np.flatnonzero(matching(snapshot, self._filter))
+            return [int(rank) for rank in chosen[np.argsort(-order[chosen], kind="stable")][:WORST]]
         seen = max(1, min(WORST, self.query_one(LineTable).size.height * 4))
         count = min(seen, snapshot.world_size)
         candidates = np.argpartition(-order, count - 1)[:count]
         return [int(rank) for rank in candidates[np.lexsort((candidates, -order[candidates]))]]
-
-    def _matches(self, snapshot: Snapshot, rank: int) -> bool:
-        """Exactly a rank, state or coordinate (`tp3`), or a part of a host's name."""
-        exact = (str(rank), STATES[int(snapshot.state[rank])], *coordinate(snapshot.job, rank).split("/"))
-        return self._filter in exact or self._filter in snapshot.job.host_of(rank)
 
     def _legend(self, heat: HeatMap, snapshot: Snapshot) -> Text:
         text = Text(f" {heat.title} ", no_wrap=True, overflow="ellipsis")
@@ -194,7 +188,7 @@ class JobScreen(View):
             return
         metric = self.query_one(HeatMap).metric
         values = metric.values(snapshot)
-        rank = max(ranks, key=lambda one: badness(metric, snapshot)[one]) if len(ranks) > 1 else ranks[0]
+        rank = ranks[int(np.argmax(badness(metric, snapshot)[ranks]))]
         who = f"rank {rank}" if len(ranks) == 1 else f"{len(ranks)} ranks from {ranks[0]}, worst rank {rank}"
         where = " ".join(filter(None, (snapshot.job.host_of(rank), coordinate(snapshot.job, rank))))
         step = "" if np.isnan(snapshot.step[rank]) else f" · step {snapshot.step[rank]:.0f}"

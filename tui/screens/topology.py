@@ -24,7 +24,7 @@ _MOST_HOSTS = 4
 def ranks_on(job: JobInfo, host: HostTopology) -> dict[str, int]:
     """Device name → rank: by UUID, or in the order of local ranks where the job names no devices."""
     node = list(job.hosts).index(host.host)
-    mine = [rank for rank, at in enumerate(job.node_of) if at == node]
+    mine = job.ranks_on(node)
     by_uuid = {job.devices[rank]: rank for rank in mine if rank < len(job.devices) and job.devices[rank]}
     if by_uuid:
         return {device.name: by_uuid[device.uuid] for device in host.devices if device.uuid in by_uuid}
