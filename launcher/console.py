@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from launcher.errors import DlaunchError
+from launcher.errors import DlaunchError, suggestion
 
 INTERRUPTED = 130
 
@@ -47,14 +47,6 @@ class LazyGroup(click.Group):
         if name not in self.lazy and not name.startswith("-"):
             ctx.fail(f"no command {name!r}{suggestion(name, self.lazy)}")
         return super().resolve_command(ctx, args)
-
-
-def suggestion(word: str, known: Mapping[str, Any] | list[str]) -> str:
-    """`; did you mean 'nodes'?` for a near miss, else nothing."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -7,6 +7,8 @@ DlaunchError                exit status 1
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class DlaunchError(Exception):
     """Base of all errors that the command line prints; `help` is the command or change that helps."""
@@ -36,3 +38,11 @@ class CannotActError(DlaunchError):
     """The hosts, files or programs that were needed could not be reached."""
 
     exit_status = 3
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'nodes'?` for a near miss, else nothing."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from launcher.console import suggestion
-from launcher.errors import InputError
+from launcher.errors import InputError, suggestion
 from launcher.hosts.names import expand
 from launcher.inventory_file import find_inventory, read_inventory
 
@@ -53,7 +52,8 @@ Environment = Annotated[dict[str, str], BeforeValidator(_scalars)]
 class Section(BaseModel):
     """A mapping in the file; a key that we do not know is an error, not a wish."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A supervisor needs one of the models: those that are not used need not be built.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Common(Section):

@@ -17,6 +17,7 @@ from launcher.secrets import MASK, is_secret
 from launcher.spec import JobSpec
 
 SHIM = "launcher/agent/shim.py"
+RANKS = "launcher/agent/ranks.py"
 Origin = Literal["default", "inventory", "command line", "forwarded", "placement", "job"]
 
 LEFTOVERS = {
@@ -72,8 +73,8 @@ class NodePlan:
     script: str | None = None  # where it lies elsewhere than here
     interface: str | None = None  # for gloo, where the host's own name does not lead to it
     devices: Sequence[str] = ()  # UUIDs in the order of local ranks; empty: CPU
-    hide_devices: bool = False  # there are some, but too few for all ranks
     visible_variable: str = "CUDA_VISIBLE_DEVICES"  # that the devices' runtime reads
+    hide_devices: bool = False  # there are some, but too few for all ranks
     bindings: Sequence[Binding] = ()  # by local rank; empty: no binding
 
     @classmethod
@@ -118,8 +119,8 @@ def render_node(
     job: str, spec: JobSpec, node: NodePlan, rendezvous: Rendezvous, settings: Settings, attempt: int
 ) -> NodeLaunch:
     """The command and environment of one node in one attempt."""
-    torchrun = torchrun_argv(job, spec, node, rendezvous, attempt)
-    argv = (*settings.container, *torchrun)
+    start = torchrun_argv(job, spec, node, rendezvous, attempt) if spec.torchrun else bare_argv(spec, node, rendezvous)
+    argv = (*settings.container, *start, f"{node.bundle}/{SHIM}", *command_argv(spec, node))
     if settings.setup:
         script = "\n".join([*settings.setup, 'exec "$@"'])
         argv = ("bash", "-c", f"set -e\n{script}", "dlaunch-setup", *argv)
@@ -139,9 +140,30 @@ def torchrun_argv(job: str, spec: JobSpec, node: NodePlan, rendezvous: Rendezvou
         "--max-restarts": 0,
         "--log-dir": f"{node.directory}/nodes/{node.node_rank}/torchrun-{attempt}",
     }
-    flags = [part for name, value in options.items() for part in (name, str(value))]
-    command = (node.python, "-u", node.script or spec.script, *spec.args)
-    return (node.python, "-m", "torch.distributed.run", *flags, f"{node.bundle}/{SHIM}", *command)
+    return (node.python, "-m", "torch.distributed.run", *flags(options))
+
+
+def bare_argv(spec: JobSpec, node: NodePlan, rendezvous: Rendezvous) -> tuple[str, ...]:
+    """Without torchrun: a few lines of ours start the ranks. Python, since the shim is no program by itself."""
+    options = {
+        "--nnodes": spec.nodes,
+        "--nproc-per-node": spec.nproc_per_node,
+        "--node-rank": node.node_rank,
+        "--master-addr": rendezvous.address,
+        "--master-port": rendezvous.port,
+    }
+    return (node.python, f"{node.bundle}/{RANKS}", *flags(options), node.python)
+
+
+def command_argv(spec: JobSpec, node: NodePlan) -> tuple[str, ...]:
+    """What a rank is in the end; without torchrun a file that is no Python runs by itself."""
+    script = node.script or spec.script
+    python = (node.python, "-u") if spec.torchrun or script.endswith(".py") else ()
+    return (*python, script, *spec.args)
+
+
+def flags(options: Mapping[str, object]) -> list[str]:
+    return [part for name, value in options.items() for part in (name, str(value))]
 
 
 def endpoint(rendezvous: Rendezvous) -> str:

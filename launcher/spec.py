@@ -107,6 +107,7 @@ class JobSpec:
     max_restarts: int = 0
     debug_collectives: bool = False
     sync: bool = False
+    torchrun: bool = True
 
     def __post_init__(self) -> None:
         if self.mesh.world_size != self.world_size:

@@ -12,12 +12,16 @@ from typing import Any
 
 
 def main() -> int:
-    """`run`: the agent. `listen`: until its time is up. Every other command prints its answer."""
+    """`run`: the agent. `serve`: it too, after questions. `listen`: until its time is up. Others print their answer."""
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command == "run":
         from launcher.agent.run import main as run
 
         return run()
+    if command == "serve":
+        from launcher.agent.serve import serve
+
+        return serve(answer)
     arguments: dict[str, Any] = json.loads(sys.argv[2] if len(sys.argv) > 2 else sys.stdin.read())
     if command == "listen":
         from launcher.agent.check import listen
@@ -43,13 +47,14 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
         return exercise(**arguments)
     from launcher.agent import check, stop
+    from launcher.agent.door import free_port
 
     if command == "describe":
         return check.describe_host(**arguments)
     if command == "reach":
         return check.reach(**arguments)
     if command == "port":
-        return {"port": check.free_port(**arguments)}
+        return {"port": free_port(**arguments)}
     if command == "stop":
         return stop.stop_node(**arguments)
     if command == "warn":
@@ -60,8 +65,6 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return find_ranks(**arguments)
     if command == "muster":
         return muster(**arguments)
-    if command == "in_step":
-        return {"node": os.environ["SLURMD_NODENAME"], "answer": answer(**arguments)}
     if command == "alive":
         agent = stop.find_agent(arguments["directory"], arguments["node_rank"])
         return {"alive": agent is not None, "disk_free": check.disk_free(arguments["directory"])}

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from launcher.agent.door import Door
 from launcher.agent.versions import node_versions
 
-PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports: no outgoing connection takes one meanwhile
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -74,27 +73,12 @@ def disk_free(directory: str) -> int:
     return shutil.disk_usage(path).free
 
 
-def free_port(avoid: Sequence[int] = ()) -> int:
-    """A TCP port on which nobody listens here. Raises OSError when a hundred tries find none."""
-    for port in random.sample(PORTS, 100):
-        if port not in avoid:
-            with suppress(OSError), closing(socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET)) as s:
-                s.bind(("", port))
-                return port
-    raise OSError("no free port between 20000 and 32000")
-
-
 def listen(nonce: str, seconds: float) -> None:
-    """Print `{"port": n}`, then answer each connection with `nonce` until `seconds` have passed."""
-    with socket.create_server(("", free_port()), reuse_port=False) as server:
-        print(json.dumps({"port": server.getsockname()[1]}), flush=True)
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            server.settimeout(left)
-            with suppress(TimeoutError):
-                connection, _ = server.accept()
-                with connection:
-                    connection.sendall(nonce.encode())
+    """Print `{"port": n}`, and answer each connection with `nonce` until `seconds` have passed."""
+    door = Door(nonce)
+    print(json.dumps({"port": door.port}), flush=True)
+    time.sleep(seconds)
+    door.close()
 
 
 def reach(candidates: Sequence[str], port: int, nonce: str) -> dict[str, Mapping[str, Any]]:

@@ -27,12 +27,5 @@ class AgentPlan:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, node: str | None = None) -> AgentPlan:
-        """A plan, or that of `node` among the plans of several: a Slurm step gives all its tasks the same input."""
-        document = json.loads(data)
-        return cls(**document["nodes"][node] if "nodes" in document else document)
-
-
-def several(plans: Mapping[str, AgentPlan]) -> bytes:
-    """The plans of several nodes by name, as one input."""
-    return json.dumps({"nodes": {node: asdict(plan) for node, plan in plans.items()}}).encode()
+    def from_bytes(cls, data: bytes) -> AgentPlan:
+        return cls(**json.loads(data))

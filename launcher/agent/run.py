@@ -22,6 +22,7 @@ import psutil
 
 from launcher.agent import binding, shim, tree
 from launcher.agent.check import collectable
+from launcher.agent.held_tree import hold_tree
 from launcher.agent.outcome import rank_outcomes, read_tail, torchrun_log_directory
 from launcher.agent.plan import AgentPlan
 from launcher.agent.sampler import NodeSampler
@@ -74,6 +75,7 @@ class Agent:
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGUSR2, self._on_warning)
         self._write()
+        hold_tree(self.plan.workdir)
         launcher = self._start()
         status = FAILED_TO_START if launcher is None else self._watch(launcher)
         survivors = tree.end(tree.descendants(psutil.Process()), 1.0, self.reaper.collect)
@@ -152,9 +154,9 @@ class Agent:
 
     def _sample(self) -> None:
         """Look at the ranks, for `top` and for our own record of how far they are."""
+        used = self.sampler.devices_in_use()
         sample = self.sampler.write({rank.rank: rank.pid for rank in self.status.ranks if rank.pid is not None})
         for local_rank, rank in enumerate(sample.ranks):
-        used = self.sampler.devices_in_use()
             self._update(
                 local_rank,
                 step=rank.step,
@@ -162,9 +164,9 @@ class Agent:
                 tokens_per_s=rank.tokens_per_s,
                 step_s=rank.step_s,
                 progress_time=rank.progress_time,
+                **(binding.look(rank.pid, used.get(rank.pid, ())) if rank.pid is not None else {}),
             )
 
-                **(binding.look(rank.pid, used.get(rank.pid, ())) if rank.pid is not None else {}),
     def _write(self) -> None:
         """A disk that is full must not end the agent: its ranks still need it."""
         self.status = replace(self.status, beat=self.status.beat + 1, time=time.time())
@@ -212,4 +214,4 @@ def _device_uuids(environment: Mapping[str, str]) -> list[str]:
 
 def main() -> int:
     """Run the agent whose plan is on standard input."""
-    return Agent(AgentPlan.from_bytes(sys.stdin.buffer.read(), os.environ.get("SLURMD_NODENAME"))).run()
+    return Agent(AgentPlan.from_bytes(sys.stdin.buffer.read())).run()

@@ -38,6 +38,7 @@ _OPTIONS = (
     click.option("--exclude-bad", is_flag=True, help="Only hosts that the last `dlaunch preflight` found good."),
     click.option("--max-restarts", type=click.IntRange(0), default=0, metavar="N", help="New attempts after failures."),
     click.option("--debug-collectives", is_flag=True, help="Check every collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."),
+    click.option("--no-torchrun", is_flag=True, help="Start the ranks without torchrun: they read RANK and the like."),
     click.option("--sbatch", multiple=True, metavar="K=V", help="sbatch option over the entry's, e.g. time=2:00:00."),
     click.option("--sync", is_flag=True, help="Send the code to hosts that do not share this file system."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),

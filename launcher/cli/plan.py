@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from launcher.cli.options import cluster_option, inventory_option, json_option
-from launcher.console import print_json, suggestion
-from launcher.errors import InputError
+from launcher.console import print_json
+from launcher.errors import InputError, suggestion
 
 if TYPE_CHECKING:
     from launcher.planner.request import Plan

@@ -40,18 +40,23 @@ def preflight(
     The result is kept for 12 hours: `dlaunch run --exclude-bad` takes only the hosts that were found good. Exit status:
     0 nothing found, 1 a warning or an error, 3 a host could not be looked at.
 
+    On Slurm, outside of a job, an allocation of whole nodes is asked for and given back.
+
     Example: dlaunch preflight --cluster gpus
     """
     from launcher.common.text import printable
+    from launcher.hosts.names import expand
     from launcher.inventory import load_inventory
     from launcher.preflight.result import lines
     from launcher.preflight.run import Wish
     from launcher.preflight.run import preflight as check
+    from launcher.slurm.borrow import borrowed
 
     loaded, file = load_inventory(inventory)
     name, chosen = loaded.cluster(cluster)
-    wanted = chosen_hosts(chosen, hosts, exclude)[:nodes]
-    result = check(Wish(name, chosen, file, wanted, quick, accept, lambda text: click.echo(text, err=True)))
+    with borrowed(chosen, [name for text in hosts for name in expand(text)], nodes):
+        wanted = chosen_hosts(chosen, hosts, exclude)[:nodes]
+        result = check(Wish(name, chosen, file, wanted, quick, accept, lambda text: click.echo(text, err=True)))
     if as_json:
         print_json(result.to_json())
     else:
@@ -61,8 +66,7 @@ def preflight(
 
 def chosen_hosts(cluster: Cluster, only: Sequence[str], exclude: Sequence[str]) -> list[str]:
     """The cluster's hosts in their order, or those of `only`. Raises InputError for a name that it has not."""
-    from launcher.console import suggestion
-    from launcher.errors import InputError
+    from launcher.errors import InputError, suggestion
     from launcher.hosts.names import expand
     from launcher.preflight.look import hosts_of
 

@@ -11,7 +11,6 @@ from launcher.hosts.local import LocalHost
 from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Completed, HostError
 
 CHUNK = 1 << 16
-STEPS_VARIABLE = "DLAUNCH_STEPS"  # the batch script's file whose lock the steps hold
 _NODE_GONE = re.compile(
     r"Node failure|Communication connection failure|Unable to confirm allocation|Job/step already completing|"
     r"Invalid job id|Unable to create step|Requested nodes? (?:is|are) (?:down|busy)|Task launch .* failed|"
@@ -60,7 +59,8 @@ class SlurmHost:
         return done
 
     def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
-        start_step(self.job_id, [self.name], _with_env(argv, env), input, log)
+        step = step_argv(self.job_id, [self.name], "--wait=0", "--input=all")
+        self._here.spawn([*step, *_with_env(argv, env)], input=input, log=log)
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
         return self._here.read(path, offset, limit)
@@ -90,16 +90,3 @@ class SlurmHost:
 
 def _with_env(argv: Sequence[str], env: Mapping[str, str] | None) -> list[str]:
     return ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else list(argv)
-
-
-def start_step(
-    job_id: str, nodes: Sequence[str], argv: Sequence[str], input: bytes, log: str, options: Sequence[str] = ()
-) -> None:
-    """Start one step over `nodes` that outlives this process; every task gets `input`. Output goes to file `log`.
-
-    In the batch script it holds the lock for which the script waits. Raises HostError when srun does not start.
-    """
-    srun = step_argv(job_id, nodes, "--wait=0", "--kill-on-bad-exit=0", "--input=all", *options)
-    lock = os.environ.get(STEPS_VARIABLE)
-    holding = ["flock", "--shared", lock] if lock else []
-    LocalHost(",".join(nodes)).spawn([*holding, *srun, *argv], input=input, log=log)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.agent.check import free_port
+from launcher.agent.door import free_port
 from launcher.errors import CannotActError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
@@ -41,13 +41,17 @@ def agree_on_endpoint(site: Site, nodes: Sequence[NodePlan]) -> Meeting:
     candidates = usable_addresses(site.facts[first.host]["addresses"])
     if not candidates:
         raise CannotActError(f"{first.host} has no address but loopback", help="dlaunch preflight")
+    if site.ask is not None:
+        door = site.facts[first.host]["door"]
+        answers = site.ask("reach", {"candidates": candidates, **door})
+        return choose(first.host, candidates, door["port"], answers, site.facts)
     nonce = secrets.token_hex(8)
     listening = json.dumps({"nonce": nonce, "seconds": LISTEN_S})
     listener = site.hosts[first.host].stream([first.python, first.bundle, "listen", listening])
     try:
         port = int(json.loads(next(iter(listener)))["port"])
         arguments: dict[str, Any] = {"candidates": candidates, "port": port, "nonce": nonce}
-        answers = site.ask("reach", arguments) if site.ask else _ask_each(site.hosts, nodes, arguments)
+        answers = _ask_each(site.hosts, nodes, arguments)
     finally:
         listener.close()  # type: ignore[attr-defined]
     return choose(first.host, candidates, port, answers, site.facts)

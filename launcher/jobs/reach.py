@@ -8,12 +8,20 @@ from typing import Any
 
 from launcher.errors import CannotActError
 from launcher.hosts.protocol import Host, HostError
-from launcher.inventory import Cluster, SshCluster
+from launcher.inventory import Cluster, SlurmCluster, SshCluster
 from launcher.jobs.record import JobRecord
 
 
 def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """How each host of a cluster is reached, in the inventory's order; empty for kinds that need no address."""
+    """How each host of a cluster is reached, in the inventory's order; empty for this machine.
+
+    On Slurm the nodes of the allocation that we are in. Raises CannotActError outside of one.
+    """
+    if isinstance(cluster, SlurmCluster):
+        from launcher.slurm.allocation import Allocation
+
+        allocation = Allocation.from_environment()
+        return {node: {"slurm_job": allocation.job_id} for node in allocation.nodes}
     if not isinstance(cluster, SshCluster):
         return {}
     from launcher.hosts.ssh import SshAddress

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import workloads
-from launcher.console import suggestion
-from launcher.errors import InputError
+from launcher.errors import InputError, suggestion
 from launcher.hosts.names import expand
 from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
 from launcher.spec import JobSpec, MeshSpec
@@ -37,6 +36,7 @@ class RunRequest:
     max_restarts: int = 0
     debug_collectives: bool = False
     sync: bool = False
+    no_torchrun: bool = False
     sbatch: Sequence[str] = ()
 
 
@@ -99,6 +99,8 @@ def candidate_hosts(cluster: Cluster, exclude: Sequence[str]) -> list[str]:
 def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devices_per_host: int | None) -> JobSpec:
     """Resolve the shape. `hosts` are the candidates; raises InputError where the wish cannot be met."""
     script = resolve_script(request.script)
+    if request.no_torchrun and script.suffix != ".py" and not os.access(script, os.X_OK):
+        raise InputError(f"{script} is neither Python nor a program", where="SCRIPT", help=f"chmod +x {script}")
     known = (cluster.nodes or 1) if isinstance(cluster, LocalCluster | SlurmCluster) else len(hosts)
     minimum, maximum = parse_nodes(request.nodes, known)
     if isinstance(cluster, SshCluster) and minimum > len(hosts):
@@ -127,6 +129,7 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
         max_restarts=request.max_restarts,
         debug_collectives=request.debug_collectives,
         sync=request.sync,
+        torchrun=not request.no_torchrun,
     )
 
 

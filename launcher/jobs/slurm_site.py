@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from launcher.common.binding import index_list
 
+from launcher.common.binding import index_list
 from launcher.errors import CannotActError
-from launcher.hosts.bundle import shared_bundle
 from launcher.hosts.protocol import Host, HostError
 from launcher.hosts.slurm import SlurmHost
 from launcher.inventory import SlurmCluster
 from launcher.jobs.site import Site
 from launcher.jobs.slurm_submit import devices_per_node, jobs_directory
-from launcher.slurm.allocation import Allocation, ask_nodes
+from launcher.slurm.session import Session
 from launcher.slurm.topology import node_order
 from launcher.topology import HostTopology, probe_all
 
 
-def slurm_site(cluster: SlurmCluster, allocation: Allocation, script: str, job: str) -> Site:
+def slurm_site(cluster: SlurmCluster, session: Session, script: str, job: str) -> Site:
     """Every node with its facts, in the order of the network: neighbours at a switch get neighbouring ranks.
 
     What an earlier run of `job` left on them is ended first. Raises CannotActError.
     """
-    directory = jobs_directory(cluster)
-    python = cluster.python or sys.executable
-    bundle = shared_bundle(directory / ".node-side", with_psutil=python != sys.executable)
-    arguments = {"job": job, "directory": str(directory), "paths": [script]}
-
-    def ask(command: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        return ask_nodes(allocation, directory / job, python, bundle, command, given)
-
-    answers = ask("muster", arguments)
-    facts = {node: answers[node] for node in node_order({node: fact["topology"] for node, fact in answers.items()})}
+    arguments = {"job": job, "directory": str(jobs_directory(cluster)), "paths": [script]}
+    answers = session.ask("muster", arguments)
+    order = node_order({node: answer["topology"] for node, answer in answers.items()})
+    facts = {node: {**answers[node], "door": session.doors[node]} for node in order}
     for node, fact in facts.items():
         if fact["missing"]:
             raise CannotActError(f"{node} has no file {script}", help="put the script where all nodes can read it")
-    hosts: dict[str, Host] = {node: SlurmHost(node, allocation.job_id) for node in facts}
+    hosts: dict[str, Host] = {node: SlurmHost(node, session.job_id) for node in facts}
     return Site(
         hosts=hosts,
         facts=facts,
-        bundles=dict.fromkeys(facts, bundle),
+        bundles=dict.fromkeys(facts, session.bundle),
         topologies=_topologies(cluster, hosts, facts),
-        python=python,
-        known={node: {"slurm_job": allocation.job_id} for node in facts},
-        ask=ask,
+        python=session.python,
+        known={node: {"slurm_job": session.job_id} for node in facts},
+        ask=session.ask,
     )
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launcher.common.paths import JobPaths, jobs_root
-from launcher.console import suggestion
-from launcher.errors import CannotActError, DlaunchError, InputError
-from launcher.hosts.names import fold
+from launcher.errors import CannotActError, DlaunchError, InputError, suggestion
+from launcher.hosts.names import expand, fold
 from launcher.inventory import SlurmCluster
 from launcher.jobs.prepare import Prepared, mask_settings, rank_records
 from launcher.jobs.record import JobRecord, write_record
 from launcher.jobs.request import RunRequest, build_spec, environments
+from launcher.jobs.slurm_batch import entry_file, supervise
 from launcher.jobs.store import StoredJob, append_event, new_job_id
 from launcher.render import NodePlan, Rendezvous, Settings
 from launcher.secrets import only_secrets
@@ -25,7 +26,7 @@ from launcher.slurm import client
 from launcher.slurm.bad_nodes import BadNode, read_bad_nodes
 from launcher.slurm.reasons import pending_reason
 from launcher.slurm.refusals import refusal
-from launcher.slurm.script import SUPERVISE, Script, batch_script, check_time, with_options
+from launcher.slurm.script import SUPERVISE, Script, batch_script, check_time, container_options, with_options
 from launcher.slurm.values import generic_resources
 from launcher.spec import JobSpec
 
@@ -66,10 +67,16 @@ def prepare_slurm(request: RunRequest, name: str, cluster: SlurmCluster, file: s
         settings=mask_settings(settings),
         reason="submitting",
     )
-    bad = read_bad_nodes(name, time.time())
+    bad = {node: why for node, why in read_bad_nodes(name, time.time()).items() if node not in named_nodes(cluster)}
     excluded = [*request.exclude, *([fold(bad)] if bad else [])]
     script = batch_script(cluster, spec, job, excluded)
     return Prepared(record, spec, settings, Rendezvous("NODE0", 0), exclusion_notes(bad), script)
+
+
+def named_nodes(cluster: SlurmCluster) -> frozenset[str]:
+    """The nodes that `nodelist` asks for by name: who names a node wants it."""
+    names = cluster.nodelist or ""
+    return frozenset() if "/" in names else frozenset(expand(names))  # with a slash it is a file
 
 
 def exclusion_notes(bad: Mapping[str, BadNode]) -> list[str]:
@@ -154,9 +161,15 @@ def submit(prepared: Prepared) -> StoredJob:
     return job
 
 
-def entry_file(root: Path) -> Path:
-    """The cluster's entry as it was at the submission: the inventory may have changed when the job starts."""
-    return root / "cluster.json"
+def entry(cluster: SlurmCluster) -> dict[str, Any]:
+    """The document of `entry_file`."""
+    python = cluster.python or sys.executable
+    return {
+        "cluster": cluster.model_dump(mode="json"),
+        "python": python,
+        "with_psutil": python != sys.executable,
+        "step": container_options(cluster),
+    }
 
 
 def _make_directory(root: Path, record: JobRecord, cluster: SlurmCluster) -> JobPaths:
@@ -165,7 +178,7 @@ def _make_directory(root: Path, record: JobRecord, cluster: SlurmCluster) -> Job
     try:
         root.mkdir(mode=0o700, parents=True)
         write_record(root / paths.record.name, record)
-        entry_file(root).write_text(cluster.model_dump_json())
+        entry_file(root).write_text(json.dumps(entry(cluster)))
         append_event(JobPaths(root), "created", job=record.job)
         if paths.root != root:
             paths.root.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -178,8 +191,6 @@ def _make_directory(root: Path, record: JobRecord, cluster: SlurmCluster) -> Job
 
 def _send(prepared: Prepared, script: Script, root: Path) -> str:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
-
-    from launcher.jobs.slurm_supervisor import supervise
 
     settings = prepared.settings
     secrets = only_secrets({**settings.inventory_env, **settings.command_line_env})

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
+import json
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from types import FrameType
 
-from launcher.agent.plan import AgentPlan, several
+from launcher.agent.plan import AgentPlan
 from launcher.common.paths import JobPaths
 from launcher.errors import CannotActError, DlaunchError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import HostError, on_all
-from launcher.hosts.slurm import start_step
 from launcher.inventory import Cluster, SlurmCluster
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import Action, Conclude, StartAttempt, StopAttempt, bad_hosts
@@ -25,36 +22,26 @@ from launcher.jobs.prepare import lay_out, placed_fields
 from launcher.jobs.record import ENDED
 from launcher.jobs.request import resized
 from launcher.jobs.site import Site
+from launcher.jobs.slurm_batch import entry_file, open_session
 from launcher.jobs.slurm_site import slurm_site
-from launcher.jobs.slurm_submit import entry_file
 from launcher.jobs.store import append_event, read_events
 from launcher.jobs.supervisor import Supervisor
 from launcher.slurm import client
 from launcher.slurm.allocation import Allocation
 from launcher.slurm.bad_nodes import add_bad_nodes
 from launcher.slurm.lifecycle import ENDING, Warned, after_the_end, restart_reason
-from launcher.slurm.script import container_options
+from launcher.slurm.session import Session
 from launcher.slurm.status import JobStatus
-
-
-def supervise(directory: str) -> str:
-    """What submitit runs in the batch script: supervise the job of `directory` to its end; returns its state."""
-    paths = JobPaths(Path(directory))
-    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    with suppress(OSError):  # some shared file systems have no locks
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    supervisor = SlurmSupervisor(paths, Allocation.from_environment())
-    supervisor.start()
-    return supervisor.record.state
 
 
 class SlurmSupervisor(Supervisor):
     """Supervises one run of the batch script; a requeued job is supervised by the next run's, with the next attempt."""
 
-    def __init__(self, paths: JobPaths, allocation: Allocation) -> None:
+    def __init__(self, paths: JobPaths, allocation: Allocation, session: Session) -> None:
         super().__init__(paths, {}, None)
         self.allocation = allocation
-        self.cluster = SlurmCluster.model_validate_json(entry_file(paths.root).read_text())
+        self.session: Session | None = session
+        self.cluster = SlurmCluster.model_validate(json.loads(entry_file(paths.root).read_text())["cluster"])
         self.warned: Warned | None = None
         self.told = False  # the ranks know of the warning
         self.terminated = False  # Slurm is ending the job
@@ -66,7 +53,7 @@ class SlurmSupervisor(Supervisor):
     def start(self) -> None:
         """Take up the job where it stands: new, or requeued by Slurm."""
         if self.record.state in ENDED:
-            return  # stopped while it waited
+            return  # stopped while it waited; the nodes' tasks end with us
         try:
             self._lay_out()
         except DlaunchError as error:
@@ -93,8 +80,10 @@ class SlurmSupervisor(Supervisor):
         return restart_reason(earlier, list(read_events(self.paths)))
 
     def _open_site(self, cluster: Cluster, names: Sequence[str]) -> Site:
-        chosen = replace(self.allocation, nodes=tuple(names))
-        return slurm_site(self.cluster, chosen, self.spec.script, self.record.job)
+        """The step that is open already, or for a new attempt in this allocation one over the chosen nodes."""
+        if self.session is None:
+            self.session = open_session(self.paths, self.allocation.job_id, names)
+        return slurm_site(self.cluster, self.session, self.spec.script, self.record.job)
 
     def _perform(self, action: Action, views: Mapping[int, NodeView]) -> None:
         """Preemption tells the steps alone: agents that were stopped, and not by us, are how we hear of it."""
@@ -107,17 +96,11 @@ class SlurmSupervisor(Supervisor):
         super()._perform(action, views)
 
     def _spawn(self, plans: Mapping[str, AgentPlan]) -> None:
-        """One step over all nodes, in which each agent finds its own plan."""
+        """The step over all nodes becomes their agents."""
         self.stopped_by_us = False
-        first = self.record.nodes[0]
-        start_step(
-            self.allocation.job_id,
-            list(plans),
-            [first.python, first.bundle, "run"],
-            several(plans),
-            f"{first.directory}/agents.log",
-            [f"--job-name=agents-{self.record.attempt}", *container_options(self.cluster)],
-        )
+        assert self.session is not None
+        self.session.start_agents({node: asdict(plan) for node, plan in plans.items()})
+        self.session = None
 
     def _tick(self) -> None:
         if self.warned is not None and not self.told:
@@ -148,7 +131,7 @@ class SlurmSupervisor(Supervisor):
             append_event(self.paths, "not warned", hosts=deaf)
 
     def _conclude(self, action: Conclude) -> None:
-        bad = self._bad_nodes()
+        bad = self._bad_nodes(action)
         add_bad_nodes(self.record.cluster, bad, time.time())
         asked = self.warned is not None or self.preempted or bool(self._lost())
         if self.terminated:
@@ -161,10 +144,11 @@ class SlurmSupervisor(Supervisor):
     def _lost(self) -> frozenset[str]:
         return self.watch.unreachable if self.watch is not None else frozenset()
 
-    def _bad_nodes(self) -> dict[str, str]:
-        """Nodes that later jobs should leave out, with the reason."""
+    def _bad_nodes(self, end: Conclude) -> dict[str, str]:
+        """Nodes that later jobs should leave out, with the reason: a job that fails everywhere accuses none."""
         lost = dict.fromkeys(self._lost(), f"was lost in {self.record.job}")
-        return lost | dict.fromkeys(bad_hosts(self.life) - lost.keys(), f"failed {self.record.job} twice")
+        failed = bad_hosts(self.life) - lost.keys() if end.state == "succeeded" else ()
+        return lost | dict.fromkeys(failed, f"failed {self.record.job} twice, which went on without it")
 
     def _requeue(self, reason: str, exclude: Sequence[str]) -> None:
         """Put the job back into the queue, without the bad nodes; Slurm ends this run of the batch script for it."""

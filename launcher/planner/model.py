@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher.console import suggestion
-from launcher.errors import InputError
+from launcher.errors import InputError, suggestion
 from workloads.common.config import PRESETS, ModelConfig, preset
 from workloads.common.costs import Sizes
 

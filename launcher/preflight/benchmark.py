@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.agent.check import PORTS
+from launcher.agent.door import PORTS
 from launcher.common.finding import Finding, unknown
 from launcher.errors import CannotActError
 from launcher.jobs.endpoint import usable_addresses

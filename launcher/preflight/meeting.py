@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from launcher.agent.check import PORTS
+from launcher.agent.door import PORTS
 from launcher.errors import CannotActError
 from launcher.jobs.endpoint import usable_addresses
 from launcher.preflight.look import Sight

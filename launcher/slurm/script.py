@@ -55,11 +55,7 @@ def batch_script(cluster: SlurmCluster, spec: JobSpec, job: str, exclude: Sequen
 
     Raises InputError for a passthrough flag that we set ourselves.
     """
-    flags: Flags = {}
-    for key in _SAME_NAME:
-        value = getattr(cluster, key)
-        if value is not None:
-            flags[key.replace("_", "-")] = value
+    flags = entry_flags(cluster)
     excluded = [*filter(None, [cluster.exclude]), *exclude]
     if excluded:
         flags["exclude"] = ",".join(excluded)
@@ -70,6 +66,12 @@ def batch_script(cluster: SlurmCluster, spec: JobSpec, job: str, exclude: Sequen
     flags["requeue" if cluster.requeue else "no-requeue"] = True
     flags.update(_passthrough(cluster.sbatch))
     return Script(flags, SUPERVISE_FUNCTION.splitlines(), cluster)
+
+
+def entry_flags(cluster: SlurmCluster) -> Flags:
+    """The keys of the entry that are options of sbatch, and of salloc."""
+    values = {key.replace("_", "-"): getattr(cluster, key) for key in _SAME_NAME}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def with_options(cluster: SlurmCluster, given: Sequence[str]) -> SlurmCluster:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.console import suggestion
-from launcher.errors import CannotActError, InputError
+from launcher.errors import CannotActError, InputError, suggestion
 from launcher.hosts.protocol import HostError
-from launcher.inventory import Cluster, SlurmCluster, SshCluster, load_inventory
+from launcher.inventory import SlurmCluster, load_inventory
 from launcher.jobs.reach import addresses, connect
 from launcher.jobs.request import candidate_hosts
+from launcher.slurm.borrow import borrowed
+from launcher.slurm.client import call
 from launcher.slurm.topology import SlurmTopology
 from launcher.slurm.topology import parse_topology as parse_network
 from launcher.topology.model import HostTopology
 from launcher.topology.parse import parse_topology
 from launcher.topology.probe import probe_all
 from launcher.topology.split import split_hosts
-from launcher.topology.switches import with_switches
+from launcher.topology.switches import switch_paths, with_inventory, with_switches
 
 
 def read_text(file: Path) -> str:
@@ -59,20 +60,26 @@ def topologies_in(file: Path) -> list[HostTopology]:
 
 
 def topologies_of(names: Sequence[str], cluster_name: str | None, inventory: Path | None) -> list[HostTopology]:
-    """Probe hosts of a cluster, all of them without `names`. Raises CannotActError naming those that do not answer."""
+    """Probe hosts of a cluster, all of them without `names`. Raises CannotActError naming those that do not answer.
+
+    Outside of a Slurm job an allocation is asked for: of `names`, else of as many nodes as the entry says.
+    """
     cluster = load_inventory(inventory)[0].cluster(cluster_name)[1]
     if isinstance(cluster, SlurmCluster):
-        raise CannotActError(
-            "nodes of Slurm can only be asked inside an allocation",
-            help="srun -N 4 -l nvidia-smi topo -m > FILE; dlaunch topo FILE",
-        )
-    known = candidate_hosts(cluster, ())
+        with borrowed(cluster, names):
+            known = addresses(cluster)
+            network = parse_network(call(["scontrol", "show", "topology"]))
+            return with_switches(_probe(names, list(known), known), switch_paths(network))
+    return with_inventory(_probe(names, candidate_hosts(cluster, ()), addresses(cluster)), cluster)
+
+
+def _probe(names: Sequence[str], known: Sequence[str], reached: Mapping[str, Mapping[str, Any]]) -> list[HostTopology]:
     for name in names:
         if name not in known:
             raise InputError(
                 f"no host or file {name!r}{suggestion(name, known)}", help=f"known: {', '.join(known[:9])}"
             )
-    hosts = connect(list(names) or known, addresses(cluster))
+    hosts = connect(names or known, reached)
     try:
         answers = probe_all(list(hosts.values()))
     finally:
@@ -80,12 +87,4 @@ def topologies_of(names: Sequence[str], cluster_name: str | None, inventory: Pat
             host.close()
     if failed := [answer for answer in answers.values() if isinstance(answer, HostError)]:
         raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
-    return with_inventory([answer for answer in answers.values() if isinstance(answer, HostTopology)], cluster)
-
-
-def with_inventory(hosts: Sequence[HostTopology], cluster: Cluster) -> list[HostTopology]:
-    """The hosts with the racks and leaf switches that the inventory gives them."""
-    if not isinstance(cluster, SshCluster):
-        return list(hosts)
-    paths = {entry.name: tuple(filter(None, (entry.rack, entry.switch))) for entry in cluster.hosts}
-    return with_switches(hosts, {name: path for name, path in paths.items() if path})
+    return [answer for answer in answers.values() if isinstance(answer, HostTopology)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.support.dlaunch import BIN, SAY_AND_WAIT, wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
 NOTICED_S = 15.0
+BARE = "--no-torchrun"  # where the ranks need no torch, its start on each host only costs time
 
 
 class LabJobs:
@@ -90,12 +92,11 @@ def jobs(lab: SshLab) -> Iterator[LabJobs]:
 
 
 def test_hsdp_on_four_hosts_gives_the_losses_of_this_machine(jobs: LabJobs, tmp_path: Path) -> None:
-    jobs.configure(nproc_per_node=2)
-    steps = ["--", "--steps", "4", "--data", "synthetic"]
+    steps = ["--nproc-per-node", "1", "--", "--steps", "3", "--data", "synthetic"]
     there = jobs.json("run", "workloads/hsdp.py", "--nodes", "4", *steps)
     here = subprocess.run(
         [str(BIN / "dlaunch"), "run", "--json", "workloads/hsdp.py", "--nodes", "4", *steps],
-        env={**__import__("os").environ, "DLAUNCH_HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True, check=True,
+        env={**os.environ, "DLAUNCH_HOME": str(tmp_path)}, cwd=tmp_path, capture_output=True, check=True,
     )  # fmt: skip
     home = json.loads(here.stdout)
     assert there["state"] == home["state"] == "succeeded"
@@ -108,7 +109,7 @@ def test_odd_hosts_meet_and_their_logs_are_read(jobs: LabJobs) -> None:
         "import os, torch, torch.distributed as d; d.init_process_group('gloo')\n"
         "x = torch.ones(1); d.all_reduce(x); print('sum', x.item(), os.environ.get('GLOO_SOCKET_IFNAME'))"
     )
-    assert jobs.json("run", script, "--nodes", "4")["state"] == "succeeded"
+    assert jobs.json("run", BARE, script, "--nodes", "4")["state"] == "succeeded"
     shown = jobs.run("logs", "last").stdout
     assert "n2:1:dp_replicate1 | sum 4.0 eth0" in shown
     assert "sum 4.0 None" in shown
@@ -125,7 +126,7 @@ def test_a_host_that_cannot_be_reached_is_named_and_nothing_starts(jobs: LabJobs
 
 @pytest.mark.parametrize("event", ["cut", "freeze"])
 def test_a_host_that_is_lost_is_noticed_and_the_rest_is_stopped(jobs: LabJobs, event: str) -> None:
-    job = jobs.json("run", "--detach", jobs.script(SAY_AND_WAIT), "--nodes", "3")["job"]
+    job = jobs.json("run", "--detach", BARE, jobs.script(SAY_AND_WAIT), "--nodes", "3")["job"]
     jobs.begun(0, 1, 2)
     wait_until(lambda: jobs.record(job)["state"] == "running", "the job runs")
     getattr(jobs.lab, event)("n2")
@@ -140,7 +141,7 @@ def test_a_host_that_is_lost_is_noticed_and_the_rest_is_stopped(jobs: LabJobs, e
 def test_a_spare_takes_the_place_of_a_lost_host(jobs: LabJobs) -> None:
     folder = jobs.shared / "dlaunch"
     jobs.configure(spares=["n4"], shared_filesystem=True, directory=str(folder))
-    job = jobs.json("run", "--detach", jobs.script(SAY_AND_WAIT), "--nodes", "3", "--max-restarts", "1")["job"]
+    job = jobs.json("run", "--detach", BARE, jobs.script(SAY_AND_WAIT), "--nodes", "3", "--max-restarts", "1")["job"]
     jobs.begun(0, 1, 2)
     wait_until(lambda: jobs.record(job)["state"] == "running", "the job runs")
     jobs.lab.cut("n2")
@@ -193,7 +194,7 @@ def test_sync_brings_the_code_along(jobs: LabJobs) -> None:
     (project / "helper.py").write_text("WORD = 'carried'\n")
     (project / "train.py").write_text("import helper; print(helper.WORD)\n")
     jobs.configure(workdir=None)
-    argv = ["env", "-C", str(project), str(BIN / "dlaunch"), "run", "train.py", "--sync", "--nodes", "2"]
+    argv = ["env", "-C", str(project), str(BIN / "dlaunch"), "run", BARE, "train.py", "--sync", "--nodes", "2"]
     done = jobs.lab.run_on_login([*argv, "--inventory", str(jobs.lab.home / "inventory.yaml")])
     assert done.returncode == 0, done.stderr
     assert "carried" in done.stdout
@@ -209,7 +210,7 @@ def test_a_full_disk_is_named(ssh_lab_ready: None, tmp_path: Path) -> None:
             "    while True:\n        sys.stdout.write('x' * 100_000); sys.stdout.flush()\n"
             "import time; time.sleep(100)\n"
         )
-        failure = jobs.json("run", script, "--nodes", "2", status=1)["first_failure"]
+        failure = jobs.json("run", BARE, script, "--nodes", "2", status=1)["first_failure"]
         assert failure["host"] == "n2"
         assert "No space left" in failure["error"] or "full" in failure["error"]
 

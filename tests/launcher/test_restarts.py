@@ -41,7 +41,7 @@ def test_training_goes_on_from_the_checkpoint_with_the_same_losses(dlaunch: Dlau
 
 
 def test_an_elastic_job_takes_what_there_is(dlaunch: Dlaunch) -> None:
-    job = dlaunch.detach(dlaunch.script(SAY_AND_WAIT), "--nodes", "2:3", "--nproc-per-node", "1")
+    job = dlaunch.detach(dlaunch.script(SAY_AND_WAIT), "--nodes", "2:3", "--nproc-per-node", "1", "--no-torchrun")
     ready(dlaunch.work, [0, 1, 2])
     assert len(dlaunch.record(job).nodes) == 3
     (dlaunch.work / "go").touch()

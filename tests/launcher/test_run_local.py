@@ -16,6 +16,7 @@ from tests.support.dlaunch import SAY_AND_WAIT, Dlaunch, members, no_members, re
 
 pytestmark = pytest.mark.timeout(300)
 TWO = ("--nodes", "2", "--nproc-per-node", "1")
+BARE = (*TWO, "--no-torchrun")  # where torchrun is not the point, its start only costs time
 
 
 def kill_supervisor(dlaunch: Dlaunch, job: str) -> None:
@@ -79,7 +80,7 @@ def test_a_terminal_that_is_killed_leaves_the_job_alone(dlaunch: Dlaunch) -> Non
 
 
 def test_a_job_whose_supervisor_is_killed_goes_on_and_wait_adopts_it(dlaunch: Dlaunch) -> None:
-    job = dlaunch.detach(dlaunch.script(SAY_AND_WAIT), *TWO)
+    job = dlaunch.detach(dlaunch.script(SAY_AND_WAIT), *BARE)
     ready(dlaunch.work, [0, 1])
     before = dlaunch.wait_for_ranks(job, 2)
     kill_supervisor(dlaunch, job)
@@ -90,7 +91,7 @@ def test_a_job_whose_supervisor_is_killed_goes_on_and_wait_adopts_it(dlaunch: Dl
 
 
 def test_stop_adopts_too_and_nothing_survives(dlaunch: Dlaunch) -> None:
-    job = dlaunch.detach(dlaunch.script(SAY_AND_WAIT), *TWO)
+    job = dlaunch.detach(dlaunch.script(SAY_AND_WAIT), *BARE)
     ready(dlaunch.work, [0, 1])
     kill_supervisor(dlaunch, job)
     assert dlaunch.json("stop", job, "--grace", "2")["state"] == "stopped"
@@ -101,7 +102,7 @@ def test_a_restart_that_is_due_after_the_supervisor_was_killed(dlaunch: Dlaunch)
     script = dlaunch.script(
         SAY_AND_WAIT + "if rank == 1 and os.environ['DLAUNCH_ATTEMPT'] == '0': raise SystemExit(3)\n"
     )
-    job = dlaunch.detach(script, *TWO, "--max-restarts", "1")
+    job = dlaunch.detach(script, *BARE, "--max-restarts", "1")
     ready(dlaunch.work, [0, 1])
     kill_supervisor(dlaunch, job)
     (dlaunch.work / "go").touch()
@@ -129,6 +130,41 @@ def test_a_rank_that_raises_is_named_with_its_traceback(dlaunch: Dlaunch) -> Non
     assert done.returncode == 1
     assert "first failure: rank 1 on node1: ValueError: no such layer" in done.stdout
     assert "Traceback" in done.stdout
+
+
+READS_THE_ENVIRONMENT = """\
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print("sum", total.item())
+"""
+PROGRAM = """\
+#!/bin/sh
+echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $*"
+[ "$RANK" != 3 ] || exit 7
+sleep 60
+"""
+
+
+def test_without_torchrun_ranks_read_the_environment_themselves(dlaunch: Dlaunch) -> None:
+    done = dlaunch.run("run", dlaunch.script(READS_THE_ENVIRONMENT), *BARE)
+    assert done.returncode == 0, done.stderr
+    assert "sum 2.0" in done.stdout
+
+
+def test_without_torchrun_any_program_is_a_rank(dlaunch: Dlaunch) -> None:
+    script = dlaunch.script(PROGRAM, "program")
+    shape = ("--nodes", "2", "--nproc-per-node", "2", "--no-torchrun")
+    assert "chmod +x" in dlaunch.run("run", script, *shape).stderr
+    (dlaunch.work / "program").chmod(0o755)
+    document = dlaunch.json("run", script, *shape, "--", "a b", status=1)
+    failure = document["first_failure"]
+    assert (failure["rank"], failure["host"], failure["error"]) == (3, "node1", "ended with status 7")
+    assert list(failure["victims"]) == [0, 1, 2]
+    for rank in range(4):
+        assert dlaunch.output(document["job"], rank) == f"{rank}/4 {rank % 2}/2 {rank // 2} 127.0.0.1 a b\n"
+    no_members(document["job"])
 
 
 def test_a_rank_that_is_killed_is_named_with_the_signal(dlaunch: Dlaunch) -> None:
@@ -172,7 +208,7 @@ def test_stop_ends_the_whole_tree(dlaunch: Dlaunch) -> None:
 def test_ctrl_c_without_a_terminal_stops(dlaunch: Dlaunch) -> None:
     script = dlaunch.script(SAY_AND_WAIT)
     following = subprocess.Popen(
-        dlaunch.argv("run", script, *TWO), env=dlaunch.env, cwd=dlaunch.work, stdin=subprocess.DEVNULL,
+        dlaunch.argv("run", script, *BARE), env=dlaunch.env, cwd=dlaunch.work, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     ready(dlaunch.work, [0, 1])
@@ -202,7 +238,7 @@ def test_a_port_that_is_taken_meanwhile_costs_a_new_port_and_no_restart(dlaunch:
 
 def test_two_jobs_at_once_do_not_meet(dlaunch: Dlaunch) -> None:
     script = dlaunch.script(SAY_AND_WAIT)
-    jobs = [dlaunch.detach(script, *TWO, "--name", name) for name in ("one", "two")]
+    jobs = [dlaunch.detach(script, *BARE, "--name", name) for name in ("one", "two")]
     for job in jobs:
         dlaunch.wait_for_ranks(job, 2)
     (dlaunch.work / "go").touch()
@@ -211,7 +247,7 @@ def test_two_jobs_at_once_do_not_meet(dlaunch: Dlaunch) -> None:
 
 def test_a_script_with_a_name_that_shells_dislike(dlaunch: Dlaunch) -> None:
     script = dlaunch.script("import sys; print(sys.argv[1:])", 'it\'s $HOME/a "b" ü/my job.py')
-    done = dlaunch.run("run", script, *TWO, "--", "*", "a\nb", "$(exit 1)", "")
+    done = dlaunch.run("run", script, *BARE, "--", "*", "a\nb", "$(exit 1)", "")
     assert done.returncode == 0, done.stderr
     assert "['*', 'a\\nb', '$(exit 1)', '']" in done.stdout
 
@@ -222,7 +258,7 @@ def test_a_rank_that_prints_200_mb_and_no_utf8(dlaunch: Dlaunch) -> None:
         "for _ in range(1_000_000 if __import__('os').environ['RANK'] == '1' else 0): sys.stdout.buffer.write(line)\n"
         "sys.stdout.buffer.write(b'\\xff\\xfe end\\n')\n"
     )
-    job = dlaunch.detach(script, *TWO)
+    job = dlaunch.detach(script, *BARE)
     assert dlaunch.json("wait", job)["state"] == "succeeded"
     assert (dlaunch.paths(job).stdout(1, 0)).stat().st_size > 200_000_000
     with (dlaunch.work / "shown").open("wb") as file:
@@ -246,10 +282,10 @@ def test_secrets_reach_the_ranks_and_no_file(dlaunch: Dlaunch) -> None:
     script = dlaunch.script(
         "import os; assert os.environ['MY_TOKEN'] == 's3cr3t' + '-value-of-a-token'; print('had it')"
     )
-    done = dlaunch.run("run", script, *TWO, "--env", f"MY_TOKEN={secret}")
+    done = dlaunch.run("run", script, *BARE, "--env", f"MY_TOKEN={secret}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert secret not in done.stdout + done.stderr
-    assert secret not in dlaunch.run("render", script, *TWO, "--env", f"MY_TOKEN={secret}", "--json").stdout
+    assert secret not in dlaunch.run("render", script, *BARE, "--env", f"MY_TOKEN={secret}", "--json").stdout
     holding = [path for path in dlaunch.home.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert holding == []
 

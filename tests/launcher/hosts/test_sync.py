@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.agent.held_tree import hold_tree
 from launcher.errors import InputError
 from launcher.hosts import sync
 from launcher.hosts.local import LocalHost
@@ -173,6 +174,27 @@ class TestTransfer:
     def test_a_host_without_that_python_is_named(self, repository: Path, base: str) -> None:
         with pytest.raises(HostError, match=r"gpu7: --sync failed: .*no-such-python"):
             Sync(read_tree(repository), base).to(LocalHost("gpu7"), "no-such-python")
+
+    def test_old_trees_go_unless_a_job_uses_them(self, repository: Path, base: str) -> None:
+        folders = []
+        for number in range(8):
+            write(repository, {"train.py": f"print({number})"})
+            folders.append(Path(Sync(read_tree(repository), base).to(LocalHost(), sys.executable)))
+            if number == 1:
+                lock = hold_tree(str(folders[1] / "lib"))
+                assert lock is not None
+                assert hold_tree(base) is None
+            for path in Path(base, "objects").iterdir():
+                os.utime(path, (0, 0))
+        assert [folder.exists() for folder in folders] == [False, True, False, True, True, True, True, True]
+        contents = {path.read_text() for path in Path(base, "objects").iterdir()}
+        assert "print(1)" in contents and "a = 1" in contents
+        assert "print(0)" not in contents and "print(2)" not in contents
+        os.close(lock)
+        write(repository, {"train.py": "print(8)"})
+        Sync(read_tree(repository), base).to(LocalHost(), sys.executable)
+        assert not folders[1].exists()
+        assert not [path for path in Path(base).iterdir() if path.name.startswith(".draft")]
 
     def test_it_reaches_hosts_of_every_kind(self, repository: Path, host: Host) -> None:
         tree = read_tree(repository)

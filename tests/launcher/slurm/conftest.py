@@ -65,9 +65,10 @@ class Bench:
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
-    def start(self, *argv: str) -> Job:
-        """`dlaunch run --detach`."""
-        done = self.dlaunch("run", "--detach", "--json", *argv)
+    def start(self, script: str, *argv: str, torchrun: bool = False) -> Job:
+        """`dlaunch run --detach`; without `torchrun`, which only costs time where the ranks need no torch."""
+        how = () if torchrun else ("--no-torchrun",)
+        done = self.dlaunch("run", "--detach", "--json", *how, script, *argv)
         assert done.returncode == 0, done.stderr
         return Job(self, json.loads(done.stdout)["job"])
 
@@ -78,10 +79,11 @@ class Job:
 
     bench: Bench
     id: str
+    jobs: Path | None = None
 
     @property
     def directory(self) -> Path:
-        return self.bench.folder / "jobs" / self.id
+        return (self.jobs or self.bench.folder / "jobs") / self.id
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -101,6 +103,13 @@ class Job:
         """All lines that a rank printed, over all attempts."""
         files = sorted((self.directory / "ranks" / str(rank)).glob("attempt-*/stdout"))
         return [line for file in files for line in file.read_text().splitlines()]
+
+    def losses(self) -> list[float]:
+        """Losses by step, over all attempts, as rank 0 wrote them: to the last digit."""
+        files = sorted((self.directory / "ranks/0").glob("attempt-*/progress.jsonl"))
+        records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        assert [record["step"] for record in records] == list(range(1, len(records) + 1))
+        return [record["loss"] for record in records]
 
     def events(self) -> list[str]:
         return [json.loads(line)["event"] for line in (self.directory / "events.jsonl").read_text().splitlines()]

@@ -7,17 +7,19 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from launcher.errors import CannotActError
 from launcher.hosts.bundle import shared_bundle
 from launcher.hosts.protocol import HostError, on_all
 from launcher.hosts.slurm import SlurmHost
 from launcher.jobs.slurm_foreign import find_foreign
 from launcher.slurm import client
-from launcher.slurm.allocation import Allocation, ask_nodes
 from launcher.slurm.client import Poller, SlurmCallError
+from launcher.slurm.session import Session
 from tests.lab.namespaces import wait_until
 from tests.lab.slurm import SlurmLab
 from tests.lab.slurm_config import ClusterShape
@@ -100,14 +102,23 @@ def test_the_living_nodes_answer_when_one_is_gone(bench: Bench, login: SlurmLab)
 def test_long_answers_of_all_nodes_do_not_mix(bench: Bench, login: SlurmLab) -> None:
     job = submit(login, "--nodes=4")
     login.wait_for_job(job, "RUNNING")
-    allocation = Allocation(job, ("n1", "n2", "n3", "n4"))
+    nodes = ("n1", "n2", "n3", "n4")
     bundle = shared_bundle(bench.folder / "node-side", with_psutil=False)
     absent = [f"/absent/{number:0500}" for number in range(100)]
     arguments = {"directory": str(bench.folder), "paths": absent}
-    for _ in range(3):
-        answers = ask_nodes(allocation, bench.folder, sys.executable, bundle, "describe", arguments)
-        assert [(node, answer["hostname"]) for node, answer in answers.items()] == [(n, n) for n in allocation.nodes]
-        assert all(answer["missing"] == absent for answer in answers.values())
+    with closing(Session(job, nodes, sys.executable, bundle, bench.folder / "log")) as session:
+        for _ in range(3):
+            answers = session.ask("describe", arguments)
+            assert [(node, answer["hostname"]) for node, answer in answers.items()] == [(n, n) for n in nodes]
+            assert all(answer["missing"] == absent for answer in answers.values())
+        with pytest.raises(CannotActError, match="n1: nonsense failed: ValueError"):
+            session.ask("nonsense", {})
+        login.network.cut("n4")
+        try:
+            with pytest.raises(CannotActError, match="n4 did not answer"):
+                session.ask("describe", arguments)
+        finally:
+            login.network.heal("n4")
 
 
 RANKS = """\

@@ -16,56 +16,74 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
 ON_ONE_THREAD = ("--env", "OMP_NUM_THREADS=1")
 
 
-def losses(job: Job) -> list[float]:
-    """Losses by step, over all attempts, as the ranks wrote them: to the last digit."""
-    records = [
-        json.loads(line)
-        for file in sorted((job.directory / "ranks/0").glob("attempt-*/progress.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
-    assert [record["step"] for record in records] == list(range(1, len(records) + 1))
-    return [record["loss"] for record in records]
-
-
-def test_the_local_run_and_the_slurm_run_have_the_same_losses(bench: Bench) -> None:
-    options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--nodes", "4", "--nproc-per-node", "1")
+def test_a_warned_job_resumes_and_has_the_losses_of_the_local_run(bench: Bench) -> None:
+    options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--nodes", "2", "--nproc-per-node", "1")
     bench.inventory(nodes=4)
-    script = ("--", "--steps", "4", "--deterministic")
+    script = ("--", "--steps", "12", "--deterministic")
     local = json.loads(bench.dlaunch("run", "--json", "--cluster", "here", *options, *script).stdout)
-    slurm = bench.start(*options, *script)
-    ended = slurm.wait()
-    assert (local["state"], ended["state"]) == ("succeeded", "succeeded"), (local, ended)
-    home = Job(bench, local["job"])
-    home_losses = [
-        json.loads(line)["loss"]
-        for line in (bench.folder / "home/jobs" / home.id / "ranks/0/attempt-0/progress.jsonl").read_text().splitlines()
-    ]
-    assert losses(slurm) == home_losses
-    assert [node["host"] for node in slurm.record["nodes"]] == ["n1", "n3", "n2", "n4"], "neighbours at a switch"
-
-
-def test_a_warned_job_resumes_exactly_where_it_was(bench: Bench) -> None:
-    options = ("workloads/hsdp.py", *ON_ONE_THREAD, "--", "--steps", "16", "--deterministic")
-    whole = bench.start(*options)
-    ended = whole.wait()
-    assert ended["state"] == "succeeded", ended
-    broken = bench.start(*options)
-    progress = broken.directory / "ranks/0/attempt-0/progress.jsonl"
+    assert local["state"] == "succeeded", local
+    job = bench.start(*options, *script, torchrun=True)
+    progress = job.directory / "ranks/0/attempt-0/progress.jsonl"
     wait_until(lambda: progress.exists() and len(progress.read_text().splitlines()) > 3, "some steps", 60)
-    bench.lab.run_on_login(["scancel", "--batch", "--signal=USR2", broken.slurm_id])
-    bench.lab.wait_for_job(broken.slurm_id, "PENDING")
-    row = broken.row()
+    bench.lab.run_on_login(["scancel", "--batch", "--signal=USR2", job.slurm_id])
+    bench.lab.wait_for_job(job.slurm_id, "PENDING")
+    row = job.row()
     assert row["state"] == "pending"
-    assert "requeued" in row["reason"]
-    ended = broken.wait()
+    assert "requeued" in row["reason"] and "two minutes" in row["reason"]
+    ended = job.wait()
     assert (ended["state"], ended["attempts"]) == ("succeeded", 2), ended
-    assert 3 < len((broken.directory / "ranks/0/attempt-0/progress.jsonl").read_text().splitlines()) < 16
-    assert losses(broken) == losses(whole)
+    assert 3 < len(progress.read_text().splitlines()) < 12
+    assert job.losses() == Job(bench, local["job"], bench.folder / "home/jobs").losses()
+
+
+def test_neighbouring_ranks_are_neighbours_at_a_switch(bench: Bench) -> None:
+    job = bench.start("counter.py", "--nodes", "4", "--", "1")
+    assert job.wait()["state"] == "succeeded"
+    assert [node["host"] for node in job.record["nodes"]] == ["n1", "n3", "n2", "n4"]
+
+
+def test_a_run_that_meets_its_time_limit_goes_on_in_the_next(bench: Bench) -> None:
+    """A minute is the least limit that Slurm knows, and it warns up to a minute early."""
+    bench.inventory(nodes=1, time="1", signal_seconds=45)
+    job = bench.start("counter.py", "--", "400")
+    assert job.wait()["state"] == "succeeded"
+    assert "warned" in job.events()
+    assert [int(line) for line in job.output(0) if line.isdigit()] == list(range(1, 401))
+
+
+FAILS_ONCE = """\
+import os, sys
+if os.environ["RANK"] == "1" and os.environ["DLAUNCH_ATTEMPT"] == "0": sys.exit("broken on purpose")
+print("on", os.uname().nodename, flush=True)
+"""
+FAILS_ON = """\
+import os, sys, time
+print(os.uname().nodename, "of", os.environ["WORLD_SIZE"], flush=True)
+if os.uname().nodename == sys.argv[1]: sys.exit("bad node")
+time.sleep(0.5 if os.environ["DLAUNCH_ATTEMPT"] == "2" else 60)
+"""
+
+
+def test_a_failed_attempt_is_started_again_in_the_same_allocation(bench: Bench) -> None:
+    (bench.folder / "fails_once.py").write_text(FAILS_ONCE)
+    job = bench.start("fails_once.py", "--max-restarts", "1")
+    ended = job.wait()
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 2), ended
+    assert job.events().count("allocated") == 1
+
+
+def test_an_elastic_job_goes_on_without_a_node_that_failed_twice(bench: Bench) -> None:
+    (bench.folder / "fails_on.py").write_text(FAILS_ON)
+    job = bench.start("fails_on.py", "--nodes", "2:3", "--max-restarts", "2", "--sbatch", "nodelist=n[1-3]", "--", "n2")
+    ended = job.wait()
+    assert (ended["state"], ended["attempts"]) == ("succeeded", 3), ended
+    assert [node["host"] for node in job.record["nodes"]] == ["n1", "n3"]
+    assert job.output(0)[-1] == "n1 of 2"
 
 
 def test_a_preempted_job_comes_back(bench: Bench) -> None:
     bench.inventory(nodelist="n[1-2]")
-    job = bench.start("counter.py", "--", "150")
+    job = bench.start("counter.py", "--", "100")
     job.wait_for_lines(5)
     bench.lab.run_on_login(
         [
@@ -82,7 +100,7 @@ def test_a_preempted_job_comes_back(bench: Bench) -> None:
     assert job.wait()["state"] == "succeeded"
     for rank in (0, 1):
         counted = [int(line) for line in job.output(rank) if line.isdigit()]
-        assert counted == list(range(1, 151))
+        assert counted == list(range(1, 101))
 
 
 def test_a_lost_node_is_replaced_and_left_out_of_later_jobs(bench: Bench) -> None:
@@ -185,7 +203,7 @@ def test_a_script_that_fails_names_its_first_rank(bench: Bench) -> None:
     (bench.folder / "fails.py").write_text(
         "import os, time\nif os.environ['RANK'] == '1': raise ValueError('broken on purpose')\ntime.sleep(60)\n"
     )
-    job = bench.start("fails.py")
+    job = bench.start("fails.py", torchrun=True)
     ended = job.wait()
     assert (ended["state"], ended["first_failure"]["rank"]) == ("failed", 1)
     assert "broken on purpose" in ended["first_failure"]["error"]
