@@ -173,7 +173,7 @@ def sessions() -> Iterator[tuple[str, str, list[str]]]:
 
 # What needs no job and no other host; the rest of the examples stands in the tests of its part.
 CHEAP = re.compile(
-    r"dlaunch (render|plan|place --topo|topo \S+\.txt)|ddoctor (diagnose|hang|stacks|nccl) docs/|.* drill --list"
+    r"dlaunch (render|plan|nodes --import|place --topo|topo \S+\.txt)|ddoctor (diagnose|hang|stacks|nccl) docs/|.* drill --list"
 )
 
 

@@ -87,6 +87,7 @@ DOCUMENTS = [
     ("dlaunch-stop", 0, "dlaunch stop say"),
     ("dlaunch-top", 0, "dlaunch top say --once"),
     ("dlaunch-nodes", 0, "dlaunch nodes"),
+    ("dlaunch-nodes-import", 0, f"dlaunch nodes --import {EXAMPLES}/hostfile"),
     ("dlaunch-topo", 0, f"dlaunch topo {EXAMPLES}/n1.txt"),
     ("dlaunch-topo", 0, "dlaunch topo"),
     ("dlaunch-place", 0, f"dlaunch place --topo {EXAMPLES}/n1.txt --mesh tp=2"),
