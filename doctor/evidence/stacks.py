@@ -54,13 +54,13 @@ class Stack:
 
 _THREAD = re.compile(
     r"""^(?P<prefix>.{0,120}?)(?:
-      Thread\ (?P<pyspy>0[xX][0-9A-Fa-f]+|\d+)\ \((?P<state>active|idle)(?:\+gil)?\)(?::\ "(?P<name>[^"]*)")?
+      Thread\ (?P<pyspy>0[xX][0-9A-Fa-f]+|\d+)\ \((?P<state>active|idle)(?P<gil>\+gil)?\)(?::\ "(?P<name>[^"]*)")?
     | (?P<current>Current\ )?[Tt]hread\ 0x[0-9a-f]+(?:\ \[(?P<label>[^\]]*)\])?\ \(most\ recent\ call\ first\):
-    | Thread\ (?P<gdb>\d+)\ \((?:Thread\ 0x[0-9a-f]+\ )?\(?LWP\ (?P<lwp>\d+)\)?.*
+    | Thread\ (?P<gdb>\d+)\ \((?:Thread\ 0x[0-9a-f]+\ )?\(?LWP\ (?P<lwp>\d+)\)?(?:\ "(?P<title>[^"]*)")?.*
     )""",
     re.X,
 )
-_UNNAMED = {"gdb": "1", "current": None, "pyspy": None, "state": None, "name": None, "label": None, "lwp": None}
+_UNNAMED = dict.fromkeys(_THREAD.groupindex) | {"gdb": "1"}
 _PYSPY_FRAME = re.compile(r"^\s*(?P<name>\S.*?) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)?\s*$")
 _FAULT_FRAME = re.compile(r'^\s*File "(?P<file>[^"]*)", line (?P<line>\d+)(?: in (?P<name>.+))?$')
 _GDB_FRAME = re.compile(
@@ -74,6 +74,7 @@ _ANY_THREAD = re.compile(
     rb"|^Thread \d+ \(.*LWP \d+|^#\d+\s+(?:0x[0-9a-f]+ in )?\S+ \(",
     re.M,
 )
+_DOCUMENT = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")  # JSON: a prefix such as [rank0] is none
 _BARE = re.compile(
     r"^\s*[\w.<>:~\[\], ]+ \([^()\s]+\.(?:py|so|cc|cpp|h)\b[^()]*(?::\d+)?\)?$|^cu[A-Z]\w+$|^caller: \w+"
 )
@@ -81,7 +82,7 @@ _BARE = re.compile(
 
 def sniff(sample: bytes, name: str) -> float:
     """Whether a text holds stacks; a log mix may hold some too."""
-    if not looks_like_text(sample) or sample.lstrip()[:1] in (b"{", b"["):
+    if not looks_like_text(sample) or _DOCUMENT.match(sample):
         return 0.0
     return 0.3 if _ANY_THREAD.search(sample) or _is_bare(sample) else 0.05
 
@@ -157,11 +158,12 @@ def _thread(header: Mapping[str, str | None], frames: list[Frame]) -> Thread:
     identity = header["lwp"] or (header["pyspy"] or "").removeprefix("0x").removeprefix("0X")
     native = header["gdb"] is not None or any(".so" in frame.filename for frame in frames)
     return Thread(
-        name=(header["name"] or header["label"] or "")[:80],
+        name=(header["name"] or header["label"] or header["title"] or "")[:80],
         frames=tuple(frames),
         active=None if state is None else state == "active",
         native=native,
         os_id=int(identity) if identity.isdigit() else None,
+        owns_gil=header["gil"] is not None,
     )
 
 

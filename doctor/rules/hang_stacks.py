@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,6 +20,11 @@ from launcher.common.finding import Evidence, Finding, unknown
 TELLING_ALONE = ("dataloader", "file_lock", "checkpoint", "exception")
 UNRECORDED = ("monitored_barrier",)
 SHOWN = 8
+_WATCHDOG = re.compile(r"pt_nccl_watchdg|pt_nccl_heartbt|ncclCommWatchdog|Watchdog(?:Handler)?\b|watchdogHandler")
+_BLOCKING = re.compile(
+    r"ncclComm(?:Abort|Destroy|Finalize)|commReclaim|^cu(?:da)?\w*(?:Destroy|Synchronize|Free)\w*|take_gil"
+    r"|PyGILState_Ensure|PyEval_RestoreThread"
+)
 MISSING = ("stacks of all ranks at one time (ddoctor collect JOB, or py-spy dump --pid PID on each)",)
 
 
@@ -191,6 +197,28 @@ def _teardown(places: Mapping[int, Place], fleet: Fleet) -> Finding:
     )
 
 
+def find_blocked_watchdogs(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Watchdog threads that are themselves inside a call that does not return."""
+    for stack in evidence.of(Stack):
+        for thread in stack.threads:
+            names = [frame.name for frame in thread.frames]
+            watching = _WATCHDOG.search(" ".join((thread.name, *names)))
+            stuck = next((name for name in names if _BLOCKING.search(name)), "")
+            if watching and stuck:
+                yield Finding(
+                    "hang.watchdog_blocked",
+                    "error",
+                    f"The watchdog of {_who(stack)} is stuck itself, in {stuck}: another thread holds what it waits "
+                    "for, or the device does not answer.",
+                    "Look at the main thread of that process and at its device; end all ranks together, since abort is "
+                    "not collective; TORCH_NCCL_RETHROW_CUDA_ERRORS=0 and a newer NCCL help at the end of a job.",
+                    0.7,
+                    ranks=(stack.rank,) if stack.rank is not None else (),
+                    hosts=(stack.host,) if stack.host else (),
+                    evidence=[Evidence("stack", stack.where, " < ".join(names[:6]))],
+                )
+
+
 def _alone(stacks: Sequence[Stack]) -> Iterator[Finding]:
     """No stack waits for peers: a few places tell all the same, the others only say where ranks are."""
     told = False
@@ -253,6 +281,7 @@ def _seen(places: Mapping[int, Place], witnesses: Witnesses) -> list[Evidence]:
 
 
 RULES = (
+    Rule(("hang.watchdog_blocked",), ("hang",), find_blocked_watchdogs),
     Rule(
         ("hang.absent_rank", "hang.rendezvous", "hang.p2p_unmatched", "hang.teardown", "hang.none_slow"),
         ("hang",),

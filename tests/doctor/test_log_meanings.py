@@ -1,4 +1,4 @@
-"""Lines of every family, in the texts of several versions, lead to the code of their mechanism (log_meanings.txt)."""
+"""Lines and stacks of every family, in the forms of several versions and tools, lead to the code of their mechanism."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ Case = tuple[str, str, str]
 
 def cases() -> list[Case]:
     """(code, pattern of the findings' words, text) of each block."""
-    blocks = (Path(__file__).parent / "log_meanings.txt").read_text().split("\n== ")[1:]
+    texts = [(Path(__file__).parent / name).read_text() for name in ("log_meanings.txt", "stack_meanings.txt")]
+    blocks = [block for text in texts for block in text.split("\n== ")[1:]]
     heads = [block.partition("\n") for block in blocks]
     return [(head.partition(" |")[0], head.partition("| ")[2], text) for head, _, text in heads]
 
 
 def judge(folder: Path, text: str, name: str = "job.out") -> Verdict:
-    (folder / name).write_text(text)
+    """The verdict on a text, or on the files that it holds, each after a line `@@ NAME`."""
+    first, *files = re.split(r"^@@ (.+)\n", text, flags=re.MULTILINE)
+    for file, content in zip(files[::2], files[1::2], strict=True) if files else ((name, first),):
+        (folder / file).write_text(content)
     return diagnose(discover([folder]))
 
 
