@@ -19,6 +19,8 @@ def look(pid: int, used: Collection[str] = (), proc: str = "/proc") -> dict[str,
     with suppress(OSError):
         environment = read_environment(Path(proc, str(pid), "environ").read_bytes())
         status = Path(proc, str(pid), "status").read_text()
+        if not environment:  # a zombie's
+            return {}
         cpus = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
         device = device_of(environment)
         return {

@@ -32,7 +32,11 @@ from launcher.console import print_json
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes to use; one FILE stands for N equal hosts.")
 @click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node; default: its devices.")
 @click.option("--axes-free", is_flag=True, help="The script takes the order of axes from DLAUNCH_MESH: choose it too.")
-@click.option("--traffic", metavar="AXIS=BYTES,…", help="Bytes sent per rank and step, e.g. tp=60e9,dp_shard=49e9.")
+@click.option(
+    "--traffic",
+    metavar="AXIS=BYTES[:CALLS],…|JOB",
+    help="Bytes (and all-reduces) per rank and step, e.g. tp=60e9:128; or a job whose recorder counted them.",
+)
 @click.option("--nics-per-node", type=click.IntRange(1), metavar="N", help="NICs that carry traffic between nodes.")
 @click.option("--nic-gbps", type=click.FloatRange(min=0, min_open=True), metavar="GBIT", help="Gbit/s of one NIC.")
 @click.option("--exclude", multiple=True, metavar="HOST|DEVICE", help="Leave free: a host, GPU3, a UUID, or n1:GPU3.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,11 @@ from pathlib import Path
 def home() -> Path:
     """`$DLAUNCH_HOME`, by default `~/.local/state/dlaunch`."""
     return Path(os.environ.get("DLAUNCH_HOME") or Path.home() / ".local" / "state" / "dlaunch")
+
+
+def kept_name(cluster: str, inventory: str) -> str:
+    """Of a file about a cluster: those of the same name in different inventories are different ones."""
+    return f"{cluster}-{hashlib.sha256(inventory.encode()).hexdigest()[:8]}.json"
 
 
 def make_private(folder: Path) -> None:

@@ -76,11 +76,7 @@ class Node:
 
 def make_node(host: HostTopology, ranks: int, network: Network, excluded: Collection[str] = ()) -> Node:
     """The part of `host` that can carry `ranks`; busy and excluded devices (name, index, UUID) are left out."""
-    devices = tuple(
-        device
-        for device in host.devices
-        if not device.busy and not {device.name, str(device.index), device.uuid} & set(excluded)
-    )
+    devices = free_devices(host, excluded)
     slots = len(devices) if host.devices else ranks
     return Node(
         host=host,
@@ -89,6 +85,16 @@ def make_node(host: HostTopology, ranks: int, network: Network, excluded: Collec
         weights=weights_of(host, devices) if devices else uniform(slots, MEMORY_GBPS),
         rails=rails_of(host, devices) if devices else (-1,) * slots,
         share=network.node_gbps(host) / max(1, ranks),
+    )
+
+
+def free_devices(host: HostTopology, excluded: Collection[str] = ()) -> tuple[Device, ...]:
+    """The devices that are neither busy nor excluded (by name, index or UUID)."""
+    names = set(excluded)
+    return tuple(
+        device
+        for device in host.devices
+        if not device.busy and not {device.name, str(device.index), device.uuid} & names
     )
 
 

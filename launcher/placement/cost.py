@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from launcher.placement.axes import Axis
@@ -23,14 +23,23 @@ class AxisCost:
 
 
 @dataclass(frozen=True)
+class Volume:
+    """What a rank sends on one axis in a step: bytes, and how many messages one after the other."""
+
+    bytes: float
+    messages: float = 0.0
+
+
+@dataclass(frozen=True)
 class Objective:
     """How costs of several axes are compared.
 
-    Without traffic: lexicographically, in the axes' order. With traffic (bytes sent per rank and step, by axis): by the
-    sum of seconds.
+    Without traffic: lexicographically, in the axes' order. With traffic by axis: by the sum of seconds, with `alpha`
+    seconds for each message of an axis.
     """
 
-    traffic: Mapping[str, float] | None = None
+    traffic: Mapping[str, Volume] | None = None
+    alpha: Mapping[str, float] = field(default_factory=dict)
 
     def key(self, gbps: Mapping[str, float]) -> Key:
         """A tuple that is smaller for a better placement; `gbps` by axis, in the axes' order."""
@@ -38,8 +47,11 @@ class Objective:
         return seconds if self.traffic is None else (sum(seconds),)
 
     def seconds(self, axis: str, gbps: float) -> float:
-        """Seconds of one axis per step; without traffic, seconds per GB."""
-        return (1.0 if self.traffic is None else self.traffic.get(axis, 0.0) / 1e9) / gbps
+        """Seconds of one axis per step, messages · α + bytes · β; without traffic, seconds per GB."""
+        if self.traffic is None:
+            return 1.0 / gbps
+        sent = self.traffic.get(axis, Volume(0.0))
+        return sent.messages * self.alpha.get(axis, 0.0) + sent.bytes / 1e9 / gbps
 
 
 @dataclass(frozen=True)

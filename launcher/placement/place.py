@@ -11,8 +11,9 @@ from launcher.errors import InputError
 from launcher.placement.axes import Axis, axes_of, in_order, megatron_order, ordered_names
 from launcher.placement.bound import best_possible
 from launcher.placement.cluster import Cluster, Network, Node, Place, make_node
-from launcher.placement.cost import Objective, Slowest, explain, slowest
+from launcher.placement.cost import Objective, Slowest, Volume, explain, slowest
 from launcher.placement.exact import EXACT_DEVICES, Search
+from launcher.placement.measured import UNMEASURED, Measured
 from launcher.placement.packed import DeviceChooser, packed_order, refined_order
 from launcher.placement.result import NO_GAIN, AxisReport, PlacedNode, Placement, Report
 from launcher.spec import MeshSpec
@@ -27,24 +28,26 @@ def place(
     nproc_per_node: int,
     axes_free: bool,
     *,
-    traffic: Mapping[str, float] | None = None,
+    traffic: Mapping[str, Volume] | None = None,
     network: Network | None = None,
+    measured: Measured = UNMEASURED,
     excluded: Collection[str] = (),
     leftover: str | None = None,
 ) -> Placement:
     """Choose order of axes (only if `axes_free`), nodes and devices so that the slowest group of each axis is fastest.
 
-    `traffic` is bytes sent per rank and step by axis; without it axes are optimised one after the other, the most
-    demanding first and `leftover` last. `excluded` are hosts and devices (name, index or UUID, or HOST:DEVICE) that
-    must stay free; busy devices stay free too. Raises InputError when the hosts cannot carry the mesh.
+    `traffic` is what a rank sends in a step by axis; without it axes are optimised one after the other, the most
+    demanding first and `leftover` last. `measured` links take the place of seeds. `excluded` are hosts and devices
+    (name, index or UUID, or HOST:DEVICE) that must stay free; busy devices stay free too. Raises InputError when the
+    hosts cannot carry the mesh.
     """
     network = network or Network()
-    nodes = usable_nodes(mesh, hosts, nproc_per_node, network, excluded)
-    placer = Placer(Cluster(tuple(nodes)), nproc_per_node, Objective(traffic), leftover)
+    nodes = measured.applied(usable_nodes(mesh, hosts, nproc_per_node, network, excluded))
+    placer = Placer(Cluster(tuple(nodes)), nproc_per_node, traffic, measured, leftover)
     index = placer.index_order(mesh)
     best = placer.best([*orders(mesh)] if axes_free else [mesh], index)
     chosen = best if placer.gain(index, best)[1] >= NO_GAIN else index
-    notes = assumptions(network, placer.cluster) + ([] if axes_free else placer.unexpressed(mesh, chosen))
+    notes = assumptions(network, placer.cluster, measured) + ([] if axes_free else placer.unexpressed(mesh, chosen))
     return Placement(
         mesh=chosen.mesh,
         nodes=placer.placed_nodes(chosen),
@@ -73,13 +76,24 @@ class Placer:
 
     cluster: Cluster
     per_node: int
-    objective: Objective
+    traffic: Mapping[str, Volume] | None
+    measured: Measured
     leftover: str | None
     _axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
 
     @cached_property
     def devices(self) -> DeviceChooser:
-        return DeviceChooser(self.cluster, self.per_node, self.objective)
+        return DeviceChooser(self.cluster, self.per_node, Objective(self.traffic))
+
+    def objective(self, mesh: MeshSpec) -> Objective:
+        """Whether an axis' groups cross nodes, and so what a message takes, follows from the order of the axes."""
+        if self.traffic is None:
+            return Objective()
+        inside = {
+            axis.name: all(group[0] // self.per_node == group[-1] // self.per_node for group in axis.groups)
+            for axis in self.axes(mesh)
+        }
+        return Objective(self.traffic, {name: self.measured.alpha(one_node) for name, one_node in inside.items()})
 
     def axes(self, mesh: MeshSpec) -> tuple[Axis, ...]:
         key = str(mesh)
@@ -88,7 +102,7 @@ class Placer:
         return self._axes[key]
 
     def key(self, choice: Choice) -> tuple[float, ...]:
-        return self.objective.key(choice.gbps)
+        return self.objective(choice.mesh).key(choice.gbps)
 
     def choice(self, mesh: MeshSpec, places: Sequence[Place], exact: bool = False) -> Choice:
         """A candidate with its costs; axes are named in one order, whatever the mesh's order is."""
@@ -111,7 +125,7 @@ class Placer:
         """Exact for few devices, packed for many."""
         axes = self.axes(mesh)
         if sum(node.slots for node in self.cluster.nodes) <= EXACT_DEVICES:
-            search = Search(self.cluster, axes, mesh.world_size, self.per_node, self.objective)
+            search = Search(self.cluster, axes, mesh.world_size, self.per_node, self.objective(mesh))
             return self.choice(mesh, search.best(), search.exact)
         order = packed_order(self.cluster.nodes, mesh, self.per_node)
 
@@ -123,7 +137,7 @@ class Placer:
     def gain(self, index: Choice, chosen: Choice) -> tuple[str | None, float]:
         """The axis that decides and index order's cost over the chosen one's: with traffic of all axes, else of the
         first axis that gains."""
-        if self.objective.traffic is not None:
+        if self.traffic is not None:
             costs = [sum(self.key(choice)) for choice in (index, chosen)]
             return None, costs[0] / costs[1] if costs[1] else 1.0
         ratios = {axis: chosen.gbps[axis] / gbps for axis, gbps in index.gbps.items()}
@@ -144,16 +158,17 @@ class Placer:
             if (cost := costs[axis.name])
         )
         deciding, gain = self.gain(index, chosen)
+        objective, at_first = self.objective(chosen.mesh), self.objective(index.mesh)
         named = [axis for axis in axes if axis.axis != self.leftover] or axes
         leading = next((axis.axis for axis in named if axis.axis == deciding), named[0].axis if named else None)
-        counted = named if self.objective.traffic is not None else [axis for axis in named if axis.axis == leading]
-        slowest = max(named, key=lambda axis: self.objective.seconds(axis.axis, axis.chosen_gbps), default=None)
+        counted = named if self.traffic is not None else [axis for axis in named if axis.axis == leading]
+        slowest = max(named, key=lambda axis: objective.seconds(axis.axis, axis.chosen_gbps), default=None)
         return Report(
-            unit="s/GB" if self.objective.traffic is None else "s/step",
-            index_order=sum(self.objective.seconds(axis.axis, axis.index_order_gbps) for axis in counted),
-            chosen=sum(self.objective.seconds(axis.axis, axis.chosen_gbps) for axis in counted),
-            lower_bound=sum(self.objective.seconds(axis.axis, axis.bound_gbps) for axis in counted),
-            axis=leading if self.objective.traffic is None else None,
+            unit="s/GB" if self.traffic is None else "s/step",
+            index_order=sum(at_first.seconds(axis.axis, axis.index_order_gbps) for axis in counted),
+            chosen=sum(objective.seconds(axis.axis, axis.chosen_gbps) for axis in counted),
+            lower_bound=sum(objective.seconds(axis.axis, axis.bound_gbps) for axis in counted),
+            axis=leading if self.traffic is None else None,
             limiting=slowest.limit if slowest else None,
             gain=gain,
             gaining_axis=deciding if gain >= NO_GAIN else None,
@@ -215,11 +230,11 @@ def usable_nodes(
     return fit
 
 
-def assumptions(network: Network, cluster: Cluster) -> list[str]:
+def assumptions(network: Network, cluster: Cluster, measured: Measured) -> list[str]:
     """What placement took for granted because nobody told it."""
     hosts = [node.host for node in cluster.nodes]
-    notes = []
-    if len(hosts) > 1 and network.assumed(hosts):
+    notes = [measured.note()] if measured else []
+    if len(hosts) > 1 and network.assumed(hosts) and not measured.between:
         notes.append("NIC speed is not known: 100 Gbit/s is assumed; --nics-per-node and --nic-gbps tell it")
     if hidden := [host.host for host in hosts if host.opaque]:
         notes.append(f"{', '.join(hidden[:4])}: a virtual machine hides PCIe paths; placement there is a guess")

@@ -7,12 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from launcher.common.binding import Binding
 from launcher.errors import InputError
-from launcher.placement.binding import Binding, bind
-from launcher.placement.cluster import Network
+from launcher.inventory import load_inventory
+from launcher.placement.binding import bind
+from launcher.placement.cluster import Network, free_devices
+from launcher.placement.cost import Volume
+from launcher.placement.measured import Measured, kept_measures
 from launcher.placement.place import place
 from launcher.placement.rendezvous import order_warning
 from launcher.placement.result import Placement
+from launcher.placement.traffic import counted_in_job, parse_traffic
 from launcher.spec import MeshSpec
 from launcher.topology.model import HostTopology
 from launcher.topology.source import network_in, topologies_in, topologies_of
@@ -63,12 +68,14 @@ def placed(request: PlaceRequest) -> Answer:
     per_node, nodes = shape(request, mesh, hosts)
     whole, leftover = with_leftover(mesh, per_node * nodes)
     per_node = whole.world_size // nodes
+    traffic, source = traffic_of(request.traffic, whole)
     placement = place(
         whole,
         hosts,
         per_node,
         request.axes_free,
-        traffic=parse_traffic(request.traffic, whole),
+        traffic=traffic,
+        measured=measured_links(request),
         network=Network(request.nics_per_node, request.nic_gbps / 8 if request.nic_gbps else None),
         excluded=request.exclude,
         leftover=leftover,
@@ -80,7 +87,26 @@ def placed(request: PlaceRequest) -> Answer:
     for host in used:
         for gap in host.gaps:
             gaps.setdefault(gap, []).append(host.host)
+    placement = replace(placement, report=replace(placement.report, notes=(*placement.report.notes, *source)))
     return Answer(placement, tuple(bindings), used, order_warning([node.host for node in placement.nodes]), gaps)
+
+
+def traffic_of(text: str | None, mesh: MeshSpec) -> tuple[dict[str, Volume] | None, list[str]]:
+    """What is sent by axis, and where that is known from. Raises InputError and CannotActError."""
+    if text is None or "=" in text:
+        return (None if text is None else parse_traffic(text, mesh)), []
+    counted = counted_in_job(text)
+    sent = counted.on(mesh)
+    axes = ", ".join(f"{axis} {volume.bytes:.4g} bytes" for axis, volume in sent.items())
+    return sent, [f"traffic as {counted.ranks} ranks of {counted.job} sent it in a step: {axes or 'none'}"]
+
+
+def measured_links(request: PlaceRequest) -> Measured:
+    """What `dlaunch bench comm` kept of the cluster; of saved outputs nothing is known."""
+    if request.files:
+        return Measured()
+    inventory, file = load_inventory(request.inventory)
+    return kept_measures(inventory.cluster(request.cluster)[0], file)
 
 
 def find_hosts(request: PlaceRequest) -> list[HostTopology]:
@@ -102,15 +128,37 @@ def find_hosts(request: PlaceRequest) -> list[HostTopology]:
 
 
 def shape(request: PlaceRequest, mesh: MeshSpec, hosts: Sequence[HostTopology]) -> tuple[int, int]:
-    """Ranks per node and number of nodes: as given, else all devices of the host that has fewest, on all hosts."""
-    free = [sum(not device.busy for device in host.devices) for host in hosts]
-    nodes = request.nodes or len(hosts)
-    if nodes > len(hosts):
-        raise InputError(f"{nodes} nodes asked for, there are {len(hosts)}", where="--nodes")
-    per_node = request.nproc_per_node or min((count for count in free if count), default=0)
-    if not per_node:
-        per_node = max(1, mesh.world_size // nodes)
-    return per_node, nodes
+    """Ranks per node and number of nodes: as given; of the rest what keeps groups of the innermost axis whole on their
+    nodes, then uses most devices, then most nodes. Hosts may have unequal numbers of free devices."""
+    if request.nodes and request.nodes > len(hosts):
+        raise InputError(f"{request.nodes} nodes asked for, there are {len(hosts)}", where="--nodes")
+    free = [
+        count for host in hosts if host.host not in request.exclude and (count := free_count(host, request.exclude))
+    ]
+    if not free:  # without accelerators
+        nodes = request.nodes or len(hosts)
+        return request.nproc_per_node or max(1, mesh.world_size // nodes), nodes
+    inner = next((mesh.degrees[axis] for axis in reversed(mesh.axes) if mesh.degrees[axis] > 1), 1)
+    shapes = [
+        (per_node, nodes)
+        for per_node in ([request.nproc_per_node] if request.nproc_per_node else range(1, max(free) + 1))
+        for nodes in ([request.nodes] if request.nodes else range(1, sum(count >= per_node for count in free) + 1))
+        if per_node * nodes % mesh.world_size == 0
+    ]
+    possible = [found for found in shapes if sum(count >= found[0] for count in free) >= found[1]]
+    if possible:
+        return max(possible, key=lambda found: (cut(inner, found[0]), found[0] * found[1], found[1]))
+    return request.nproc_per_node or min(free), request.nodes or len(hosts)
+
+
+def cut(degree: int, per_node: int) -> int:
+    """2 where groups of consecutive ranks lie whole on nodes, 1 where they take up whole nodes, else 0."""
+    return 2 if per_node % degree == 0 else int(degree % per_node == 0)
+
+
+def free_count(host: HostTopology, excluded: Sequence[str]) -> int:
+    """The devices of a host that ranks may use."""
+    return len(free_devices(host, [item.removeprefix(f"{host.host}:") for item in excluded]))
 
 
 def with_leftover(mesh: MeshSpec, places: int) -> tuple[MeshSpec, str | None]:
@@ -123,19 +171,3 @@ def with_leftover(mesh: MeshSpec, places: int) -> tuple[MeshSpec, str | None]:
     if LEFTOVER in mesh.degrees:
         return MeshSpec({**mesh.degrees, LEFTOVER: mesh.degrees[LEFTOVER] * times}), None
     return MeshSpec({LEFTOVER: times, **mesh.degrees}), LEFTOVER
-
-
-def parse_traffic(text: str | None, mesh: MeshSpec) -> dict[str, float] | None:
-    """`tp=60e9,dp_shard=49e9` -> bytes by axis. Raises InputError."""
-    if text is None:
-        return None
-    traffic = {}
-    for part in text.split(","):
-        axis, _, value = part.strip().partition("=")
-        if axis not in mesh.degrees:
-            raise InputError(f"{axis!r} is no axis of {mesh}", where="--traffic")
-        try:
-            traffic[axis] = float(value)
-        except ValueError:
-            raise InputError(f"{part!r} is not AXIS=BYTES", where="--traffic", help="for example tp=60e9") from None
-    return traffic

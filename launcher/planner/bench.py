@@ -6,20 +6,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from launcher.common.paths import home
 from launcher.errors import CannotActError
 from launcher.hosts.local import LocalHost
-from launcher.inventory import load_inventory
 from launcher.jobs.control import start, wait
 from launcher.jobs.output import tails
 from launcher.jobs.prepare import prepare
 from launcher.jobs.reach import connect_job
 from launcher.jobs.record import JobRecord
 from launcher.jobs.request import RunRequest
+from launcher.placement.measured import comm_file
 from launcher.planner.comm import Measured, read_lines
-from launcher.preflight.kept import kept_file
 
 SCRIPT = Path(__file__).with_name("comm_script.py")
 
@@ -82,21 +79,6 @@ def _printed(record: JobRecord) -> list[str]:
             host.close()
 
 
-def comm_file(cluster: str, inventory: str) -> Path:
-    return home() / "comm" / kept_file(cluster, inventory).name
-
-
 def keep(cluster: str, inventory: str, found: Measured) -> None:
     text = json.dumps({"schema": 1, "cluster": cluster, **found.to_json()})
     LocalHost().write(str(comm_file(cluster, inventory)), text.encode())
-
-
-def kept_fits(cluster: str | None, inventory: Path | None) -> dict[str, dict[str, Any]]:
-    """The fits of all-reduce by scope (`inside`, `between`); empty where nothing was measured."""
-    found, file = load_inventory(inventory)
-    name, _ = found.cluster(cluster)
-    try:
-        document = json.loads(comm_file(name, file).read_text())
-    except (OSError, ValueError):
-        return {}
-    return {each["scope"]: each for each in document["fits"] if each["op"] == "all_reduce"}

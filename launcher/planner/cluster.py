@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -11,6 +11,7 @@ from launcher.errors import InputError
 from launcher.placement.axes import Axis, pattern_of
 from launcher.placement.cluster import Cluster, Network, Node, make_node, uniform
 from launcher.placement.cost import slowest
+from launcher.placement.measured import UNMEASURED, Measured
 from launcher.spec import MeshSpec
 from launcher.topology.model import HostTopology
 from workloads.common.flops import PEAK_FLOPS, family
@@ -58,14 +59,13 @@ def device_type(text: str | None, gigabytes: float | None = None, tflops: float 
 class Machine:
     """Nodes with equally many ranks each, and how fast groups of them communicate.
 
-    `latency` in seconds a message; 0 where links are not `measured`.
+    `measured` is empty where links are seeds.
     """
 
     device: DeviceType
     per_node: int
     cluster: Cluster
-    latency: float = 0.0
-    measured: bool = False
+    measured: Measured = UNMEASURED
     notes: tuple[str, ...] = ()
     _known: dict[tuple[str, int, int], float] = field(default_factory=dict, compare=False)
 
@@ -76,6 +76,10 @@ class Machine:
     @property
     def world(self) -> int:
         return self.nodes * self.per_node
+
+    def alpha(self, stride: int, members: int) -> float:
+        """Seconds a message of groups of `members` ranks, `stride` apart; 0 where it was not measured."""
+        return self.measured.alpha(one_node=self.per_node % (stride * members) == 0)
 
     def gbps(self, axis: str, stride: int, members: int) -> float:
         """GB/s of the slowest of all groups of `members` ranks, `stride` apart; ranks fill node after node."""
@@ -114,15 +118,9 @@ def probed_nodes(hosts: Sequence[HostTopology], per_node: int | None, device: De
     return Machine(device, ranks, Cluster(nodes), notes=assumed)
 
 
-def with_measured(machine: Machine, fits: Mapping[str, Mapping[str, float]]) -> Machine:
-    """The machine with measured all-reduces, by scope `inside` and `between` nodes, in place of its links' seeds."""
-    known = {scope: fits[scope] for scope in ("inside", "between") if scope in fits}
-    if not known:
+def with_measured(machine: Machine, measured: Measured) -> Machine:
+    """The machine with measured links in place of its seeds, where there are any."""
+    if not measured:
         return machine
-    nodes = machine.cluster.nodes
-    if "inside" in known:
-        nodes = tuple(replace(node, weights=uniform(node.slots, known["inside"]["gbps"])) for node in nodes)
-    if "between" in known:
-        nodes = tuple(replace(node, share=known["between"]["gbps"]) for node in nodes)
-    latency = max(found["alpha"] for found in known.values())
-    return replace(machine, cluster=Cluster(nodes), latency=latency, measured=True, notes=(), _known={})
+    cluster = Cluster(tuple(measured.applied(machine.cluster.nodes)))
+    return replace(machine, cluster=cluster, measured=measured, notes=(measured.note(),), _known={})

@@ -10,20 +10,7 @@ from typing import Any
 
 from launcher.common.node_reports.nccl_tests import parse_tables
 from launcher.errors import InputError
-
-SPREAD = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
-
-
-def bus_factor(op: str, members: int) -> float:
-    """busbw / algbw (nccl-tests, doc/PERFORMANCE.md)."""
-    if op == "all_reduce":
-        return 2 * (members - 1) / members
-    return (members - 1) / members if op in SPREAD else 1.0
-
-
-def rounds(op: str, members: int) -> int:
-    """How many messages a rank of a ring sends one after the other."""
-    return {"all_reduce": 2 * (members - 1), "send": 1}.get(op, members - 1)
+from launcher.placement.collectives import bus_factor, rounds
 
 
 @dataclass(frozen=True)

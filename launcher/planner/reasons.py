@@ -116,7 +116,5 @@ def _algorithm(question: Question) -> Iterator[str]:
 def _assumptions(question: Question) -> Iterator[str]:
     device = question.machine.device
     yield f"assumed: {device.flops / 1e12:g} TFLOP/s reached by each {device.name} (--tflops tells better)"
-    if question.machine.measured:
-        yield "links are as `dlaunch bench comm` measured them"
-    else:
+    if not question.machine.measured:
         yield "assumed: link speeds by type, and no latency (`dlaunch bench comm` measures them)"

@@ -140,8 +140,9 @@ def machine_of(request: PlanRequest) -> Machine:
 
 
 def _probed(request: PlanRequest) -> Machine:
+    from launcher.inventory import load_inventory
     from launcher.placement.cluster import Network
-    from launcher.planner.bench import kept_fits
+    from launcher.placement.measured import kept_measures
     from launcher.topology.source import topologies_of
 
     hosts = topologies_of([], request.cluster, request.inventory)
@@ -152,7 +153,8 @@ def _probed(request: PlanRequest) -> Machine:
     device = device_type(request.device_type or (models[0] if models else None), request.device_gb, request.tflops)
     network = Network(request.nics_per_node, request.nic_gbps / 8 if request.nic_gbps else None)
     machine = probed_nodes(hosts, request.devices_per_node, device, network)
-    return with_measured(machine, kept_fits(request.cluster, request.inventory))
+    inventory, file = load_inventory(request.inventory)
+    return with_measured(machine, kept_measures(inventory.cluster(request.cluster)[0], file))
 
 
 def command(question: Question, best: Candidate, cluster: str | None) -> str:

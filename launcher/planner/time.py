@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.planner.comm import rounds
+from launcher.placement.collectives import rounds
 from launcher.planner.question import Question
 from workloads.common.costs import Case, Traffic
 from workloads.common.flops import flops_per_token
@@ -94,7 +94,7 @@ def step_time(question: Question, case: Case, traffic: Sequence[Traffic]) -> Ste
     behind: dict[float, float] = {}
     for part in traffic:
         gbps = machine.gbps(part.axis, stride[part.axis], part.members)
-        seconds = collective_seconds(part, gbps, machine.latency)
+        seconds = collective_seconds(part, gbps, machine.alpha(stride[part.axis], part.members))
         axes[part.axis] = axes.get(part.axis, 0.0) + seconds
         share = hiding_share(question, case, part)
         last = seconds / max(1.0, part.calls)  # the first gather and the last bucket have nothing to hide behind

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from launcher.common.paths import home
+from launcher.common.paths import home, kept_name
 from launcher.errors import InputError
 from launcher.hosts.local import LocalHost
 from launcher.inventory import Cluster, LocalCluster, SshCluster
@@ -20,8 +19,7 @@ EXPIRY_S = 12 * 3600.0
 
 
 def kept_file(cluster: str, inventory: str) -> Path:
-    """Clusters of the same name in different inventories are different ones."""
-    return home() / "preflight" / f"{cluster}-{hashlib.sha256(inventory.encode()).hexdigest()[:8]}.json"
+    return home() / "preflight" / kept_name(cluster, inventory)
 
 
 def keep(

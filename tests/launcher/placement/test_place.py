@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +14,8 @@ from click.testing import CliRunner, Result
 from launcher.cli.place import place as command
 from launcher.errors import InputError
 from launcher.placement import Network, place
+from launcher.placement.cost import Volume
+from launcher.placement.request import PlaceRequest, shape
 from launcher.spec import MeshSpec
 from launcher.topology import HostTopology, Link
 from tests.launcher.placement.hosts import CORPUS, host, needs_corpus, random_host, uniform_host
@@ -136,8 +139,8 @@ def test_rails_pair_across_nodes_whose_devices_are_numbered_otherwise() -> None:
 def test_traffic_decides_which_axis_matters() -> None:
     kinds = [[("NV", 4) if abs(a - b) == 2 else ("NV", 1) for b in range(4)] for a in range(4)]
     mesh = MeshSpec({"dp_shard": 2, "tp": 2})
-    by_tp = place(mesh, [host("n1", kinds)], 4, False, traffic={"tp": 8e9, "dp_shard": 1e9})
-    by_data = place(mesh, [host("n1", kinds)], 4, False, traffic={"tp": 1e9, "dp_shard": 8e9})
+    by_tp = place(mesh, [host("n1", kinds)], 4, False, traffic={"tp": Volume(8e9), "dp_shard": Volume(1e9)})
+    by_data = place(mesh, [host("n1", kinds)], 4, False, traffic={"tp": Volume(1e9), "dp_shard": Volume(8e9)})
     assert by_tp.nodes[0].indexes == (0, 2, 1, 3)
     assert by_data.nodes[0].indexes == (0, 1, 2, 3)
     assert by_tp.report.chosen == pytest.approx(8 / 80 + 1 / 20)
@@ -203,3 +206,17 @@ def test_axes_that_do_not_end_at_a_host_are_placed_too(mesh: str, per_node: int,
     answer = place(MeshSpec.parse(mesh), hosts, per_node, axes_free=False)
     assert all(sorted(node.indexes) == list(range(per_node)) for node in answer.nodes)
     assert answer.report.chosen <= answer.report.index_order
+
+
+def test_unequal_hosts_keep_the_innermost_axis_whole_and_lose_few_devices() -> None:
+    sizes = [uniform_host("n1", 8), uniform_host("n2", 3), uniform_host("n3", 4)]
+
+    def chosen(mesh: str, **options: Any) -> tuple[int, int]:
+        return shape(PlaceRequest(mesh, **options), MeshSpec.parse(mesh), sizes)
+
+    assert chosen("tp=2") == (4, 2)  # as many as on the first host alone, and no host with an odd device
+    assert chosen("tp=4") == (4, 2)
+    assert chosen("tp=8") == (8, 1)
+    assert chosen("tp=4", exclude=["n3:GPU0"]) == (8, 1)
+    assert chosen("tp=3") == (3, 3)
+    assert chosen("tp=2", nodes=3) == (2, 3)

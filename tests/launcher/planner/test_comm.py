@@ -9,6 +9,7 @@ import pytest
 
 from launcher.errors import InputError
 from launcher.placement.cluster import Network
+from launcher.placement.measured import Measured, MeasuredLink
 from launcher.planner.cluster import device_type, probed_nodes, with_measured
 from launcher.planner.comm import Sample, bus_factor, fit, read_lines, read_nccl_tests
 from launcher.topology.model import HostTopology
@@ -106,11 +107,11 @@ def test_a_file_without_a_table() -> None:
 def test_the_planner_takes_measured_links() -> None:
     hosts = [HostTopology("n0"), HostTopology("n1")]
     machine = probed_nodes(hosts, 4, device_type("h100-80g"), Network())
-    fits = {"inside": {"gbps": 250.0, "alpha": 2e-6}, "between": {"gbps": 40.0, "alpha": 9e-6}}
-    found = with_measured(machine, fits)
+    measured = Measured(MeasuredLink(2e-6, 250.0, 4), MeasuredLink(9e-6, 40.0, 2))
+    found = with_measured(machine, measured)
     assert (found.gbps("tp", 1, 4), found.gbps("dp_replicate", 4, 2), found.gbps("dp_shard", 1, 8)) == (250, 40, 160)
-    assert (found.latency, found.measured) == (9e-6, True)
-    assert with_measured(machine, {}) is machine
+    assert [found.alpha(stride, members) for stride, members in ((1, 4), (4, 2), (1, 8))] == [2e-6, 9e-6, 9e-6]
+    assert with_measured(machine, Measured()) is machine
 
 
 def test_the_benchmark_runs_as_a_job_and_the_planner_reads_what_it_kept(dlaunch: Dlaunch) -> None:

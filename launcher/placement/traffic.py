@@ -1,0 +1,162 @@
+"""Traffic by axis: from the command line, or counted in what the flight recorder kept of a job."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.common.paths import JobPaths
+from launcher.common.unpickle import RefusedPickleError, loads
+from launcher.errors import CannotActError, InputError
+from launcher.placement.axes import groups_of
+from launcher.placement.collectives import bus_factor, rounds
+from launcher.placement.cost import Volume
+from launcher.spec import MeshSpec
+
+EXAMPLE = "for example tp=60e9,dp_shard=49e9:64 (bytes, calls), or a job"
+BYTES = {"Byte": 1, "Char": 1, "Bool": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "ComplexFloat": 8}
+LARGE = 8  # bytes of an element of any other type (Long, Double)
+NAMES = (
+    ("reduce_scatter", "reduce_scatter"), ("all_gather", "all_gather"), ("allgather", "all_gather"),
+    ("all_reduce", "all_reduce"), ("allreduce", "all_reduce"), ("all_to_all", "all_to_all"),
+    ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("send", "send"),
+)  # fmt: skip
+RECORDER = "no dump of the flight recorder"
+
+
+def parse_traffic(text: str, mesh: MeshSpec) -> dict[str, Volume]:
+    """`tp=60e9,dp_shard=49e9:64` -> bytes and, after a colon, all-reduces, by axis. Raises InputError."""
+    traffic = {}
+    for part in text.split(","):
+        axis, _, value = part.strip().partition("=")
+        sent, _, calls = value.partition(":")
+        if axis not in mesh.degrees:
+            raise InputError(f"{axis!r} is no axis of {mesh}", where="--traffic")
+        try:
+            traffic[axis] = Volume(float(sent), float(calls or 0) * rounds("all_reduce", mesh.degrees[axis]))
+        except ValueError:
+            raise InputError(f"{part!r} is not AXIS=BYTES", where="--traffic", help=EXAMPLE) from None
+    return traffic
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a rank sent in a step by axis, the most of all ranks that were read."""
+
+    mesh: MeshSpec
+    volumes: Mapping[str, Volume]
+    ranks: int
+    job: str
+
+    def on(self, mesh: MeshSpec) -> dict[str, Volume]:
+        """For a mesh of the same degrees. Raises InputError for another one: its traffic would be different."""
+        ours, theirs = ({a: d for a, d in m.degrees.items() if d > 1} for m in (mesh, self.mesh))
+        if ours != theirs:
+            raise InputError(
+                f"{self.job} ran on {self.mesh}: its traffic is not that of {mesh}", where="--traffic", help=EXAMPLE
+            )
+        return dict(self.volumes)
+
+
+def count(mesh: MeshSpec, dumps: Mapping[int, tuple[Any, Any, Sequence[float]]], job: str) -> Counted:
+    """`dumps` by rank: the recorder's document, the process' view of its groups (or None), times of its steps."""
+    axes = {axis: {rank: set(group) for group in groups_of(mesh, axis) for rank in group} for axis in mesh.degrees}
+    most: dict[str, Volume] = {}
+    for rank, (document, view, times) in dumps.items():
+        members = group_members(document, view)
+        sent: dict[str, Volume] = {}
+        entries = [entry for entry in document.get("entries", ()) if isinstance(entry, dict)]
+        for entry in entries:
+            group = members.get(str((entry.get("process_group") or ("",))[0]), ())
+            axis = axis_of(set(group), rank, axes)
+            if axis and (op := op_of(str(entry.get("profiling_name", "")))):
+                before = sent.get(axis, Volume(0.0))
+                sent[axis] = Volume(
+                    before.bytes + tensor_bytes(entry, op, len(group)) * bus_factor(op, len(group)),
+                    before.messages + rounds(op, len(group)),
+                )
+        steps = steps_of(entries, times)
+        for axis, volume in sent.items():
+            if volume.bytes / steps >= most.get(axis, Volume(0.0)).bytes:
+                most[axis] = Volume(volume.bytes / steps, volume.messages / steps)
+    return Counted(mesh, most, len(dumps), job)
+
+
+def group_members(document: Mapping[str, Any], view: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
+    """Members by the group's name: as the process knows them (gloo's dumps do not tell), else as the dump does."""
+    known = {str(name): tuple(group["ranks"]) for name, group in ((view or {}).get("groups") or {}).items()}
+    for name, config in (document.get("pg_config") or {}).items():
+        ranks = tuple(int(rank) for rank in re.findall(r"\d+", str(config.get("ranks", ""))))
+        if ranks and str(name) not in known:
+            known[str(name)] = ranks
+    return known
+
+
+def axis_of(members: set[int], rank: int, axes: Mapping[str, Mapping[int, set[int]]]) -> str | None:
+    """The axis along which a group lies; of a group over several axes the outermost one, as of FSDP over dp and cp."""
+    exact = next((axis for axis, groups in axes.items() if groups[rank] == members and len(members) > 1), None)
+    inside = (axis for axis, groups in axes.items() if len(groups[rank]) > 1 and groups[rank] <= members)
+    return exact or next(inside, None)
+
+
+def op_of(name: str) -> str | None:
+    return next((op for part, op in NAMES if part in name), None)
+
+
+def tensor_bytes(entry: Mapping[str, Any], op: str, members: int) -> float:
+    """Of the whole tensor: what an all-gather puts out, what all others take in."""
+    side = "output" if op == "all_gather" else "input"
+    sizes, types = entry.get(f"{side}_sizes") or (), entry.get(f"{side}_dtypes") or ()
+    return float(sum(math.prod(size) * BYTES.get(kind, LARGE) for size, kind in zip(sizes, types, strict=False)))
+
+
+def steps_of(entries: Sequence[Mapping[str, Any]], times: Sequence[float]) -> float:
+    """Steps that lie between the first and the last entry; the recorder keeps only the newest ones."""
+    created = [entry["time_created_ns"] / 1e9 for entry in entries if entry.get("time_created_ns")]
+    return float(max(1, sum(min(created) <= time <= max(created) for time in times))) if created else 1.0
+
+
+def counted_in_job(name: str, most_ranks: int = 16) -> Counted:
+    """What the ranks of a job dumped. Raises InputError (no such job) and CannotActError (nothing was dumped)."""
+    from launcher.jobs.reach import connect_job
+    from launcher.jobs.store import find_job
+
+    record = find_job(name).record
+    hosts = connect_job(record)
+    dumps = {}
+    try:
+        for rank in record.ranks[:most_ranks]:
+            node = record.nodes[rank.node_rank]
+            paths = JobPaths(Path(node.directory))
+            prefix = f"{paths.flight_recorder(rank.rank, record.attempt)}{rank.rank}"
+            progress = str(paths.progress(rank.rank, record.attempt))
+            with suppress(OSError, RefusedPickleError):
+                read = hosts[node.host].read
+                dumps[rank.rank] = (loads(read(prefix)), view_of(read, prefix), list(step_times(read, progress)))
+    finally:
+        for host in hosts.values():
+            host.close()
+    if not dumps:
+        raise CannotActError(
+            f"{RECORDER} of {record.job}", help=f"ddoctor collect {record.job} while it runs makes its ranks dump"
+        )
+    return count(MeshSpec(dict(record.mesh)), dumps, record.job)
+
+
+def view_of(read: Callable[[str], bytes], prefix: str) -> Any:
+    with suppress(OSError, ValueError):
+        return json.loads(read(f"{prefix}.view.json"))
+    return None
+
+
+def step_times(read: Callable[[str], bytes], progress: str) -> Iterator[float]:
+    with suppress(OSError):
+        for line in read(progress).splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                yield float(json.loads(line)["time"])
