@@ -9,11 +9,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.common.paths import JobPaths
 from launcher.errors import InputError
-from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster, load_inventory
 from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine
 from launcher.jobs.endpoint import agree_on_endpoint, local_meeting
 from launcher.jobs.record import JobRecord, RankRecord
@@ -22,10 +21,11 @@ from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import new_job_id
 from launcher.render import NodeLaunch, NodePlan, Rendezvous, Settings, render_node
 from launcher.secrets import masked
-from launcher.slurm.script import Script
 from launcher.spec import JobSpec
 
-REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
+if TYPE_CHECKING:  # a supervisor starts without the inventory's models
+    from launcher.inventory import Cluster
+    from launcher.slurm.script import Script
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,15 @@ class Layout:
 
 def prepare(request: RunRequest) -> Prepared:
     """Raises InputError (nothing can start as asked for) and CannotActError (a host cannot be reached or used)."""
+    from launcher.inventory import load_inventory
+
     inventory, file = load_inventory(request.inventory)
     name, cluster = inventory.cluster(request.cluster)
     if request.exclude_bad:
         from launcher.preflight.kept import exclusions
 
         request = replace(request, exclude=(*request.exclude, *exclusions(name, cluster, file, time.time())))
-    if isinstance(cluster, SlurmCluster):
+    if cluster.kind == "slurm":
         from launcher.jobs.slurm_submit import prepare_slurm
 
         return prepare_slurm(request, name, cluster, file)
@@ -84,7 +86,7 @@ def prepare(request: RunRequest) -> Prepared:
     settings = Settings(
         inventory_env=wanted.inventory,
         command_line_env=wanted.command_line,
-        forwarded_env=wanted.forwarded if isinstance(cluster, SshCluster) else {},
+        forwarded_env=wanted.forwarded if cluster.kind == "ssh" else {},
         setup=cluster.setup,
         container=cluster.container,
         checkpoint_directory=checkpoint_directory(cluster, layout.nodes),
@@ -99,7 +101,7 @@ def prepare(request: RunRequest) -> Prepared:
         inventory=file,
         settings=mask_settings(settings),
         addresses=site.known,
-        spares=cluster.spares if isinstance(cluster, SshCluster) else (),
+        spares=cluster.spares if cluster.kind == "ssh" else (),
         **placed_fields(layout),
     )
     notes = [*layout.notes]
@@ -121,7 +123,7 @@ def placed_fields(layout: Layout) -> dict[str, Any]:
 def lay_out(cluster: Cluster, spec: JobSpec, site: Site, job: str) -> Layout:
     """Order the hosts, give their devices to ranks, and agree where to meet."""
     nodes = [plan_node(cluster, site, host, node_rank, job) for node_rank, host in enumerate(site.hosts)]
-    if isinstance(cluster, LocalCluster):
+    if cluster.kind == "local":
         assignment = assign_on_one_machine(spec, nodes, next(iter(site.topologies.values())))
         meeting = local_meeting([node.host for node in nodes])
     else:
@@ -134,7 +136,7 @@ def lay_out(cluster: Cluster, spec: JobSpec, site: Site, job: str) -> Layout:
 
 def check_restarts(spec: JobSpec, cluster: Cluster) -> None:
     """Spares and elastic jobs need checkpoints that another host can read. Raises InputError."""
-    if isinstance(cluster, SshCluster) and cluster.spares and spec.max_restarts and not cluster.shared_filesystem:
+    if cluster.kind == "ssh" and cluster.spares and spec.max_restarts and not cluster.shared_filesystem:
         raise InputError(
             "spares need a shared file system: a new host could not read the old one's checkpoints",
             where="spares",
@@ -144,7 +146,7 @@ def check_restarts(spec: JobSpec, cluster: Cluster) -> None:
 
 def plan_node(cluster: Cluster, site: Site, host: str, node_rank: int, job: str) -> NodePlan:
     facts = site.facts[host]
-    nodes_here = len(site.hosts) if isinstance(cluster, LocalCluster) else 1
+    nodes_here = len(site.hosts) if cluster.kind == "local" else 1
     return NodePlan(
         node_rank=node_rank,
         host=host,
@@ -160,7 +162,7 @@ def plan_node(cluster: Cluster, site: Site, host: str, node_rank: int, job: str)
 
 def checkpoint_directory(cluster: Cluster, nodes: Sequence[NodePlan]) -> str | None:
     """Where checkpoints go, if every host of a later attempt can read them there."""
-    shared = isinstance(cluster, LocalCluster) or len(nodes) == 1 or getattr(cluster, "shared_filesystem", True)
+    shared = cluster.kind == "local" or len(nodes) == 1 or getattr(cluster, "shared_filesystem", True)
     return str(JobPaths(Path(nodes[0].directory)).checkpoints) if shared else None
 
 

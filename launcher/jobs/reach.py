@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.errors import CannotActError
 from launcher.hosts.protocol import Host, HostError
-from launcher.inventory import Cluster, SlurmCluster, SshCluster
 from launcher.jobs.record import JobRecord
+
+if TYPE_CHECKING:
+    from launcher.inventory import Cluster
 
 
 def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:
@@ -17,12 +19,12 @@ def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
     On Slurm the nodes of the allocation that we are in. Raises CannotActError outside of one.
     """
-    if isinstance(cluster, SlurmCluster):
+    if cluster.kind == "slurm":
         from launcher.slurm.allocation import Allocation
 
         allocation = Allocation.from_environment()
         return {node: {"slurm_job": allocation.job_id} for node in allocation.nodes}
-    if not isinstance(cluster, SshCluster):
+    if cluster.kind != "ssh":
         return {}
     from launcher.hosts.ssh import SshAddress
 

@@ -6,13 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import workloads
 from launcher.errors import InputError, suggestion
 from launcher.hosts.names import expand
-from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
 from launcher.spec import JobSpec, MeshSpec
 from workloads.common.states import DEFAULT_MESH, default_degrees
+
+if TYPE_CHECKING:
+    from launcher.inventory import Cluster
 
 DATA_AXES = ("dp_replicate", "dp_shard")
 WORKLOADS = Path(workloads.__file__).parent
@@ -85,9 +88,9 @@ def parse_env(assignments: Sequence[str]) -> dict[str, str]:
 
 def candidate_hosts(cluster: Cluster, exclude: Sequence[str]) -> list[str]:
     """Hosts that a job may take, in order, without the excluded ones and the spares. Raises InputError."""
-    if isinstance(cluster, LocalCluster):
+    if cluster.kind == "local":
         return [f"node{number}" for number in range(cluster.nodes)]
-    assert isinstance(cluster, SshCluster)
+    assert cluster.kind == "ssh"
     names = [entry.name for entry in cluster.hosts]
     excluded = [name for text in exclude for name in expand(text)]
     for name in excluded:
@@ -101,15 +104,15 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
     script = resolve_script(request.script)
     if request.no_torchrun and script.suffix != ".py" and not os.access(script, os.X_OK):
         raise InputError(f"{script} is neither Python nor a program", where="SCRIPT", help=f"chmod +x {script}")
-    known = (cluster.nodes or 1) if isinstance(cluster, LocalCluster | SlurmCluster) else len(hosts)
+    known = len(hosts) if cluster.kind == "ssh" else cluster.nodes or 1
     minimum, maximum = parse_nodes(request.nodes, known)
-    if isinstance(cluster, SshCluster) and minimum > len(hosts):
+    if cluster.kind == "ssh" and minimum > len(hosts):
         raise InputError(
             f"{minimum} nodes asked for, but the cluster has {len(hosts)} hosts to give",
             where="--nodes",
             help="fewer --nodes, or more `hosts` in the inventory",
         )
-    nodes = min(maximum, len(hosts)) if isinstance(cluster, SshCluster) else maximum
+    nodes = min(maximum, len(hosts)) if cluster.kind == "ssh" else maximum
     given = MeshSpec.parse(request.mesh) if request.mesh else None
     wanted = given.world_size // nodes if given and given.world_size % nodes == 0 else None
     nproc = request.nproc_per_node or cluster.nproc_per_node or wanted or devices_per_host or 1

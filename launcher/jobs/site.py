@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.agent.check import describe_host
 from launcher.common.paths import jobs_root
@@ -16,12 +16,13 @@ from launcher.errors import CannotActError
 from launcher.hosts.bundle import local_bundle, put_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
-from launcher.inventory import Cluster, LocalCluster, SshCluster
 from launcher.jobs.devices import free_devices
 from launcher.jobs.reach import addresses, connect
 from launcher.jobs.request import WORKLOADS
-from launcher.topology import HostTopology, probe, probe_all
-from launcher.topology.switches import with_inventory
+from launcher.topology.model import HostTopology
+
+if TYPE_CHECKING:
+    from launcher.inventory import Cluster, LocalCluster, SshCluster
 
 REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
 
@@ -58,9 +59,12 @@ def open_site(cluster: Cluster, names: Sequence[str], script: str, sync: bool) -
 
     Raises CannotActError naming the hosts that fail.
     """
-    if isinstance(cluster, LocalCluster):
+    if cluster.kind == "local":
         return local_site(cluster, names, script)
-    assert isinstance(cluster, SshCluster)
+    assert cluster.kind == "ssh"
+    from launcher.topology.probe import probe_all
+    from launcher.topology.switches import with_inventory
+
     known, python = addresses(cluster), cluster.python or "python3"
     hosts = connect(names, known)
     every = list(hosts.values())
@@ -114,7 +118,7 @@ def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site
     facts = describe_host(str(jobs_root()), [script])
     hosts = connect(names, {})
     tools = any(shutil.which(tool) for tool in ("nvidia-smi", "rocm-smi"))
-    topology = probe(hosts[names[0]]) if tools else HostTopology(names[0])
+    topology = probe_one(hosts[names[0]]) if tools else HostTopology(names[0])
     return Site(
         hosts,
         dict.fromkeys(names, facts),
@@ -122,6 +126,12 @@ def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site
         dict.fromkeys(names, topology),
         cluster.python or sys.executable,
     )
+
+
+def probe_one(host: Host) -> HostTopology:
+    from launcher.topology.probe import probe
+
+    return probe(host)
 
 
 def answers(results: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,16 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 from launcher.common.paths import JobPaths
 from launcher.hosts.bundle import shared_bundle
 from launcher.slurm.allocation import Allocation
 from launcher.slurm.session import Session
+
+if TYPE_CHECKING:
+    from launcher.inventory import SlurmCluster
 
 
 def supervise(directory: str) -> str:
@@ -36,6 +41,14 @@ def entry_file(root: Path) -> Path:
     `{"cluster": {…}, "python": "…", "with_psutil": bool, "step": [srun's options]}`
     """
     return root / "cluster.json"
+
+
+def recorded_entry(paths: JobPaths) -> SlurmCluster:
+    """The entry of `entry_file` with the attributes of the model, which validated it at the submission.
+
+    Not the model itself: building that would cost each start of a job a tenth of a second of CPU.
+    """
+    return cast("SlurmCluster", SimpleNamespace(**json.loads(entry_file(paths.root).read_text())["cluster"]))
 
 
 def open_session(paths: JobPaths, job_id: str, nodes: Sequence[str]) -> Session:

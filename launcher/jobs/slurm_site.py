@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher.common.binding import index_list
 from launcher.errors import CannotActError
 from launcher.hosts.protocol import Host, HostError
 from launcher.hosts.slurm import SlurmHost
-from launcher.inventory import SlurmCluster
 from launcher.jobs.site import Site
 from launcher.jobs.slurm_submit import devices_per_node, jobs_directory
 from launcher.slurm.session import Session
 from launcher.slurm.topology import node_order
-from launcher.topology import HostTopology, probe_all
+from launcher.topology.model import HostTopology
+
+if TYPE_CHECKING:
+    from launcher.inventory import SlurmCluster
 
 
 def slurm_site(cluster: SlurmCluster, session: Session, script: str, job: str) -> Site:
@@ -49,6 +51,8 @@ def _topologies(
     if devices_per_node(cluster) is None:
         found: Mapping[str, HostTopology | HostError] = {node: HostTopology(node) for node in hosts}
     else:
+        from launcher.topology.probe import probe_all
+
         found = probe_all(list(hosts.values()))
     topologies = {}
     for node, topology in found.items():

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from launcher.common.paths import JobPaths, jobs_root
 from launcher.errors import CannotActError, DlaunchError, InputError, suggestion
 from launcher.hosts.names import expand, fold
-from launcher.inventory import SlurmCluster
 from launcher.jobs.prepare import Prepared, mask_settings, rank_records
 from launcher.jobs.record import JobRecord, write_record
 from launcher.jobs.request import RunRequest, build_spec, environments
@@ -32,6 +31,8 @@ from launcher.spec import JobSpec
 
 if TYPE_CHECKING:
     import submitit
+
+    from launcher.inventory import SlurmCluster
 
 FIRST_LOOK_S = 1.5  # a request that can never start is mostly recognised by the scheduler's first pass
 

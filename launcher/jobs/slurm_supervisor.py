@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from launcher.agent.plan import AgentPlan
 from launcher.common.paths import JobPaths
 from launcher.errors import CannotActError, DlaunchError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import HostError, on_all
-from launcher.inventory import Cluster, SlurmCluster
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import Action, Conclude, StartAttempt, StopAttempt, bad_hosts
 from launcher.jobs.prepare import lay_out, placed_fields
 from launcher.jobs.record import ENDED
 from launcher.jobs.request import resized
 from launcher.jobs.site import Site
-from launcher.jobs.slurm_batch import entry_file, open_session
+from launcher.jobs.slurm_batch import open_session, recorded_entry
 from launcher.jobs.slurm_site import slurm_site
 from launcher.jobs.store import append_event, read_events
 from launcher.jobs.supervisor import Supervisor
@@ -33,6 +32,9 @@ from launcher.slurm.lifecycle import ENDING, Warned, after_the_end, restart_reas
 from launcher.slurm.session import Session
 from launcher.slurm.status import JobStatus
 
+if TYPE_CHECKING:
+    from launcher.inventory import Cluster
+
 
 class SlurmSupervisor(Supervisor):
     """Supervises one run of the batch script; a requeued job is supervised by the next run's, with the next attempt."""
@@ -41,7 +43,7 @@ class SlurmSupervisor(Supervisor):
         super().__init__(paths, {}, None)
         self.allocation = allocation
         self.session: Session | None = session
-        self.cluster = SlurmCluster.model_validate(json.loads(entry_file(paths.root).read_text())["cluster"])
+        self.cluster = recorded_entry(paths)
         self.warned: Warned | None = None
         self.told = False  # the ranks know of the warning
         self.terminated = False  # Slurm is ending the job
@@ -78,6 +80,9 @@ class SlurmSupervisor(Supervisor):
         with suppress(CannotActError):
             earlier = client.earlier_runs(self.allocation.job_id)
         return restart_reason(earlier, list(read_events(self.paths)))
+
+    def _entry(self) -> Cluster:
+        return self.cluster
 
     def _open_site(self, cluster: Cluster, names: Sequence[str]) -> Site:
         """The step that is open already, or for a new attempt in this allocation one over the chosen nodes."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -22,7 +22,6 @@ from launcher.common.paths import JobPaths
 from launcher.errors import DlaunchError
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
-from launcher.inventory import Cluster, LocalCluster, SshCluster, load_inventory
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import (
     Action,
@@ -46,6 +45,9 @@ from launcher.jobs.watch import Watch
 from launcher.render import Rendezvous, Settings, render_node
 from launcher.secrets import MASK
 from launcher.spec import JobSpec
+
+if TYPE_CHECKING:
+    from launcher.inventory import Cluster
 
 TICK_S = {"local": 0.1, "ssh": 0.5, "slurm": 0.5}
 STOP_GRACE_S = 30.0  # a graceful end with a checkpoint
@@ -125,14 +127,13 @@ class Supervisor:
 
     def _restart(self, action: StartAttempt) -> None:
         """A new attempt of all nodes: other hosts where some are bad, a new port, the last complete checkpoint."""
-        inventory, _ = load_inventory(Path(self.record.inventory) if self.record.inventory else None)
-        _, cluster = inventory.cluster(self.record.cluster)
+        cluster = self._entry()
         names = [node.host for node in self.record.nodes]
         minimum, maximum = self.spec.min_nodes or self.spec.nodes, self.spec.max_nodes or self.spec.nodes
         spares = list(self.record.spares)
-        if isinstance(cluster, SshCluster) and self.spec.max_nodes:
+        if cluster.kind == "ssh" and self.spec.max_nodes:
             spares += [entry.name for entry in cluster.hosts if entry.name not in spares]
-        bad = bad_hosts(self.life) if not isinstance(cluster, LocalCluster) else frozenset[str]()
+        bad = bad_hosts(self.life) if cluster.kind != "local" else frozenset[str]()
         chosen = choose_hosts(names, spares, bad, minimum, maximum)
         if chosen is None:
             self._conclude(Conclude("failed", f"no {minimum} good hosts are left: {', '.join(sorted(bad))} failed"))
@@ -147,6 +148,13 @@ class Supervisor:
         missing = [name for name in chosen if name not in self.hosts]
         self.hosts.update(connect(missing, self.record.addresses))
         self._start_agents()
+
+    def _entry(self) -> Cluster:
+        """The cluster's entry, as the inventory has it now."""
+        from launcher.inventory import load_inventory
+
+        inventory, _ = load_inventory(Path(self.record.inventory) if self.record.inventory else None)
+        return inventory.cluster(self.record.cluster)[1]
 
     def _start_agents(self) -> None:
         self._watch_nodes()

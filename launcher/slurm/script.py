@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from launcher.errors import InputError
-from launcher.inventory import SlurmCluster
 from launcher.slurm.values import UNLIMITED, duration
 from launcher.spec import JobSpec
+
+if TYPE_CHECKING:
+    from launcher.inventory import SlurmCluster
 
 Flags = dict[str, str | int | bool]
 # Keys of the inventory that are sbatch options under another or the same name.
@@ -79,6 +80,8 @@ def with_options(cluster: SlurmCluster, given: Sequence[str]) -> SlurmCluster:
 
     Raises InputError for a value that the key cannot have.
     """
+    from pydantic import ValidationError
+
     keys: dict[str, object] = {}
     flags: Flags = dict(cluster.sbatch)
     for option in given:
@@ -89,7 +92,7 @@ def with_options(cluster: SlurmCluster, given: Sequence[str]) -> SlurmCluster:
         else:
             flags[name] = value if equals else True
     try:
-        return SlurmCluster.model_validate({**cluster.model_dump(), **keys, "sbatch": flags})
+        return type(cluster).model_validate({**cluster.model_dump(), **keys, "sbatch": flags})
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(first["msg"], where=f"--sbatch {first['loc'][0]}") from error

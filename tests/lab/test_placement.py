@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.topology import parse_topology
+from launcher.topology.parse import parse_topology
 from tests.lab import fake_nvidia_smi
 from tests.lab.ssh import SshLab
 from tests.launcher.placement.brute import Oracle, best_partition

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.topology import Device, HostTopology, Link, Nic, parse_topology
+from launcher.topology import Device, HostTopology, Link, Nic
+from launcher.topology.parse import parse_topology
 
 CORPUS = Path(__file__).parents[4] / "shared" / "topo"
 KINDS = (("NV", 4), ("NV", 2), ("PIX", 1), ("PHB", 1), ("NODE", 1), ("SYS", 1))

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from launcher.cli.topo import topo
-from launcher.topology import parse_topology
+from launcher.topology.parse import parse_topology
 
 SHARED = Path(__file__).parents[4] / "shared"
 EXPECTED = json.loads((SHARED / "topo" / "expected.json").read_text()) if (SHARED / "topo").is_dir() else {}

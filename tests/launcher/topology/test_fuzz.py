@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.topology import HostTopology, parse_topology
+from launcher.topology import HostTopology
+from launcher.topology.parse import parse_topology
 from tests.launcher.topology.printed import LEGEND, TITLES, Machine, random_machine, rows_of, spaced, tabbed
 
 machines = st.builds(random_machine, st.integers(0, 10_000), st.integers(1, 10), st.integers(0, 4))

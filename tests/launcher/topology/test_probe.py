@@ -9,8 +9,8 @@ import pytest
 
 from launcher.hosts.local import LocalHost
 from launcher.jobs.devices import free_devices
-from launcher.topology import probe, read_probe
 from launcher.topology.model import HostTopology
+from launcher.topology.probe import probe, read_probe
 from tests.lab.fake_nvidia_smi import install
 
 MATRIX = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV4\t0-1\t0\nGPU1\tNV4\t X \t0-1\t0\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.topology import HostTopology, parse_topology
+from launcher.topology import HostTopology
+from launcher.topology.parse import parse_topology
 from launcher.topology.split import split_hosts
 
 
