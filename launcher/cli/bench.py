@@ -28,6 +28,8 @@ def bench() -> None:
 @click.option("--nodes", metavar="N", help="Number of nodes; default: all.")
 @click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node.")
 @click.option("--env", multiple=True, metavar="K=V", help="Variable for every rank, e.g. NCCL_ALGO=Ring.")
+@click.option("--mesh", metavar="AXIS=N,…", help="Measure the groups of each axis of this mesh.")
+@click.option("--sweep", is_flag=True, help="With NCCL also each NCCL_ALGO with each NCCL_PROTO.")
 @click.option("--sync", is_flag=True, help="Send the code to hosts that do not share this file system.")
 @click.option("--max-bytes", type=click.IntRange(1024), metavar="N", help="Largest size; default: 4 MiB, CUDA 1 GiB.")
 @click.option(
@@ -36,8 +38,9 @@ def bench() -> None:
 @click.option(
     "--table", type=click.Path(path_type=Path), metavar="FILE", help="Read all_reduce_perf's output, and run nothing."
 )
+@click.option("--nccl-tests", is_flag=True, help="Run all_reduce_perf on the first host instead of a job of ours.")
 @json_option
-def comm(table: Path | None, as_json: bool, **options: Any) -> None:
+def comm(table: Path | None, nccl_tests: bool, as_json: bool, **options: Any) -> None:
     """Bandwidth of every collective over sizes, with fitted latency and bandwidth, which `dlaunch plan` then uses.
 
     Example: dlaunch bench comm --cluster boxes
@@ -45,7 +48,9 @@ def comm(table: Path | None, as_json: bool, **options: Any) -> None:
     from launcher.common.text import printable
     from launcher.planner.show_comm import lines
 
-    found = _read(table) if table else _run(options)
+    found = _read(table) if table else _perf(options) if nccl_tests else _run(options)
+    if options["sweep"] and found.backend != "nccl":
+        click.echo(f"nothing to sweep: {found.backend} has no algorithms and protocols to choose", err=True)
     print_json(found.to_json()) if as_json else click.echo(printable("\n".join(lines(found))))
 
 
@@ -54,6 +59,12 @@ def _read(table: Path) -> Measured:
     from launcher.topology.source import read_text
 
     return read_nccl_tests(read_text(table), str(table))
+
+
+def _perf(options: dict[str, Any]) -> Measured:
+    from launcher.planner.bench import nccl_tests
+
+    return nccl_tests(options["cluster"], options["inventory"])
 
 
 def _run(options: dict[str, Any]) -> Measured:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from launcher.common.node_reports.nccl_tests import parse_tables
@@ -31,6 +31,9 @@ class Sample:
     @property
     def busbw(self) -> float:
         return self.algbw * bus_factor(self.op, self.members)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "algbw": self.algbw, "busbw": self.busbw}
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,15 @@ def fit(samples: Sequence[Sample]) -> Fit | None:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that a run of the benchmark told; `refused` says which operations the backend does not have."""
+    """All that a run of the benchmark told; `refused` says which operations the backend does not have.
+
+    `sweep` holds the all-reduces of further runs, under the algorithm and protocol that NCCL was told to use.
+    """
 
     samples: Sequence[Sample]
     refused: Mapping[str, str]
+    backend: str = ""
+    sweep: Mapping[tuple[str, str], Sequence[Sample]] = field(default_factory=dict)
 
     @property
     def fits(self) -> list[Fit]:
@@ -84,27 +92,41 @@ class Measured:
         return [found for each in kinds.values() if (found := fit(each))]
 
     def to_json(self) -> dict[str, Any]:
-        samples = [{**asdict(each), "algbw": each.algbw, "busbw": each.busbw} for each in self.samples]
-        return {"samples": samples, "fits": [asdict(each) for each in self.fits], "refused": dict(self.refused)}
+        return {
+            "backend": self.backend,
+            "samples": [each.to_json() for each in self.samples],
+            "fits": [asdict(each) for each in self.fits],
+            "refused": dict(self.refused),
+            "sweep": [
+                {"algo": algo, "proto": proto, "samples": [each.to_json() for each in samples]}
+                for (algo, proto), samples in self.sweep.items()
+            ],
+        }
 
 
 def read_lines(lines: Iterable[str]) -> Measured:
     """What comm_script prints; other lines are passed over."""
-    samples, refused = [], {}
+    samples, refused, backend = [], {}, ""
     for line in lines:
-        if not line.startswith('{"scope"'):
+        if not line.startswith(('{"scope"', '{"backend"')):
             continue
         record = json.loads(line)
-        if "refused" in record:
+        if "backend" in record:
+            backend = record["backend"]
+        elif "refused" in record:
             refused[record["op"]] = record["refused"]
         else:
             samples.append(Sample(**record))
-    return Measured(samples, refused)
+    return Measured(samples, refused, backend)
 
 
 def read_nccl_tests(text: str, where: str) -> Measured:
-    """A table of all_reduce_perf, whose number of ranks follows from busbw / algbw. Raises InputError without rows."""
-    rows = [row for row in parse_tables(text).rows if row.size and row.algbw]
+    """A table of all_reduce_perf, whose number of ranks follows from busbw / algbw. Raises InputError without rows.
+
+    Its scope follows from the hosts that it lists: one, one for each rank, or others; `world` where it lists none.
+    """
+    table = parse_tables(text)
+    rows = [row for row in table.rows if row.size and row.algbw]
     if not rows:
         raise InputError(
             "no rows of all_reduce_perf in it", where=where, help="all_reduce_perf -b 1K -e 1G -f 4 > FILE"
@@ -113,4 +135,22 @@ def read_nccl_tests(text: str, where: str) -> Measured:
     if not 0.9 < ratio < 1.999:
         raise InputError(f"busbw is {ratio:.2f} × algbw, which is no all-reduce's", where=where)
     members = round(2 / (2 - ratio))
-    return Measured([Sample("world", "all_reduce", members, row.size, row.time_us / 1e6) for row in rows], {})
+    hosts = len(table.hosts)
+    scope = "inside" if hosts == 1 else "between" if hosts == members else "world"
+    return Measured([Sample(scope, "all_reduce", members, row.size, row.time_us / 1e6) for row in rows], {}, "nccl")
+
+
+def fastest(found: Measured) -> list[tuple[Sample, tuple[str, str], Sample]]:
+    """For each size: the all-reduce as NCCL chooses, the algorithm and protocol that were quickest, and how quick."""
+    best = []
+    for each in found.samples:
+        others = [
+            (other.seconds, variant, other)
+            for variant, samples in found.sweep.items()
+            for other in samples
+            if (other.scope, other.op, other.bytes) == (each.scope, each.op, each.bytes)
+        ]
+        if others:
+            _, variant, sample = min(others, key=lambda entry: entry[0])
+            best.append((each, variant, sample))
+    return best

@@ -1,7 +1,8 @@
-"""Times collectives over sizes: inside each node, between nodes, over all. Runs under torchrun; needs torch alone.
+"""Times collectives over sizes: inside each node, between nodes, over all, or along each axis of a mesh.
 
-Rank 0 prints one JSON object a line: `scope`, `members`, `op`, `bytes` (the whole tensor, as nccl-tests count it) and
-`seconds` (mean of the iterations on the slowest rank), or `refused` where the backend has no such operation.
+Runs under torchrun; needs torch alone. Rank 0 first prints `backend`, then one JSON object a line: `scope`, `members`,
+`op`, `bytes` (the whole tensor, as nccl-tests count it) and `seconds` (mean of the iterations on the slowest rank), or
+`refused` where the backend has no such operation.
 """
 
 from __future__ import annotations
@@ -75,6 +76,18 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def axis_groups(mesh: str, device: torch.device) -> Iterator[Group]:
+    """This rank's group of each axis of `mesh` (AXIS=N,…, outermost first)."""
+    degrees = {axis: int(degree) for axis, _, degree in (part.partition("=") for part in mesh.split(","))}
+    ranks = torch.arange(dist.get_world_size()).view(*degrees.values())
+    for dim, axis in enumerate(degrees):
+        lists = ranks.movedim(dim, -1).reshape(-1, degrees[axis]).tolist()
+        if degrees[axis] > 1:
+            mine, _ = dist.new_subgroups_by_enumeration(lists)  # type: ignore[no-untyped-call]
+            members = next(members for members in lists if dist.get_rank() in members)
+            yield Group(axis, members, mine, device)
+
+
 def groups(device: torch.device) -> Iterator[Group]:
     """This rank's groups of more than one member."""
     size, local = dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"])
@@ -93,13 +106,15 @@ def groups(device: torch.device) -> Iterator[Group]:
         yield Group(scope, list(range(size)), dist.group.WORLD, device)
 
 
-def measure(group: Group, sizes: Sequence[int], iterations: int) -> Iterator[dict[str, object]]:
-    """One record for each size and operation; an operation that the backend refuses is not tried again."""
+def measure(
+    group: Group, sizes: Sequence[int], iterations: int, wanted: Sequence[str] = ()
+) -> Iterator[dict[str, object]]:
+    """One record for each size and operation (of `wanted`, if any); one that the backend refuses is not tried again."""
     refused: set[str] = set()
     for size in sizes:
         count = max(1, size // 4 // group.n) * group.n
         for op, run in group.operations(count).items():
-            if op in refused or (op == "barrier" and size != sizes[0]):
+            if op in refused or (wanted and op not in wanted) or (op == "barrier" and size != sizes[0]):
                 continue
             about = {"scope": group.scope, "members": group.n, "op": op, "bytes": 0 if op == "barrier" else count * 4}
             try:
@@ -114,6 +129,8 @@ def main() -> None:
     parser.add_argument("--min-bytes", type=int, default=1 << 10)
     parser.add_argument("--max-bytes", type=int, help="default: 4 MiB on CPU, 1 GiB on CUDA")
     parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--mesh", default="", help="AXIS=N,…: the groups of each axis instead of nodes")
+    parser.add_argument("--ops", default="", help="only these, separated by commas")
     options = parser.parse_args()
     place, local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     cuda = torch.cuda.device_count() >= local
@@ -125,8 +142,11 @@ def main() -> None:
     sizes = [options.min_bytes]
     while sizes[-1] * 4 <= most:
         sizes.append(sizes[-1] * 4)
-    for group in groups(device):
-        for record in measure(group, sizes, options.iterations):
+    if dist.get_rank() == 0:
+        print(json.dumps({"backend": dist.get_backend()}), flush=True)
+    wanted = [op for op in options.ops.split(",") if op]
+    for group in axis_groups(options.mesh, device) if options.mesh else groups(device):
+        for record in measure(group, sizes, options.iterations, wanted):
             if dist.get_rank() == 0:
                 print(json.dumps(record), flush=True)
     dist.destroy_process_group()

@@ -33,6 +33,7 @@ class BandwidthTable:
     average_busbw: float | None
     out_of_bounds: tuple[int, str] | None
     devices: int
+    hosts: Sequence[str]  # on which the listed ranks run, in their order
 
 
 def is_table(text: str) -> bool:
@@ -48,6 +49,7 @@ def parse_tables(text: str) -> BandwidthTable:
         float(average[1]) if average else None,
         (int(bounds[1]), bounds[2]) if bounds else None,
         len(re.findall(r"#\s+Rank\s+\d+ .*?Pid", text)),
+        tuple(dict.fromkeys(re.findall(r"#\s+Rank\s+\d+ .*?Pid\s+\d+ on\s+(\S+)", text))),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +13,11 @@ from launcher.errors import InputError
 from launcher.placement.cluster import Network
 from launcher.placement.measured import Measured, MeasuredLink
 from launcher.planner.cluster import device_type, probed_nodes, with_measured
-from launcher.planner.comm import Sample, bus_factor, fit, read_lines, read_nccl_tests
+from launcher.planner.comm import Measured as Answer
+from launcher.planner.comm import Sample, bus_factor, fastest, fit, read_lines, read_nccl_tests
+from launcher.planner.show_comm import lines
 from launcher.topology.model import HostTopology
+from tests.lab.fake_nvidia_smi import install, matrix
 from tests.support.dlaunch import Dlaunch
 
 TABLE = """\
@@ -99,6 +104,12 @@ def test_a_table_of_all_reduce_perf() -> None:
     assert 400 < fitted.gbps < 500
 
 
+@pytest.mark.parametrize(("hosts", "scope"), [(["n1"] * 8, "inside"), ([f"n{i}" for i in range(8)], "between")])
+def test_the_scope_of_a_table_follows_from_its_hosts(hosts: list[str], scope: str) -> None:
+    ranks = "".join(f"#  Rank {i:2} Group  0 Pid  77 on {host} device  0 [0x1b] H100\n" for i, host in enumerate(hosts))
+    assert {sample.scope for sample in read_nccl_tests(ranks + TABLE, "table").samples} == {scope}
+
+
 def test_a_file_without_a_table() -> None:
     with pytest.raises(InputError, match="no rows"):
         read_nccl_tests("nothing", "table")
@@ -112,6 +123,44 @@ def test_the_planner_takes_measured_links() -> None:
     assert (found.gbps("tp", 1, 4), found.gbps("dp_replicate", 4, 2), found.gbps("dp_shard", 1, 8)) == (250, 40, 160)
     assert [found.alpha(stride, members) for stride, members in ((1, 4), (4, 2), (1, 8))] == [2e-6, 9e-6, 9e-6]
     assert with_measured(machine, Measured()) is machine
+
+
+def test_a_sweep_names_the_quickest_pair_for_each_size_and_no_gain_where_there_is_none() -> None:
+    def samples(*seconds: float) -> list[Sample]:
+        return [Sample("inside", "all_reduce", 8, size, s) for size, s in zip((1024, 1 << 20), seconds, strict=True)]
+
+    sweep = {("Ring", "LL"): samples(5e-6, 9e-4), ("Tree", "Simple"): samples(8e-6, 2e-4)}
+    found = Answer(samples(1e-5, 2e-4), {}, "nccl", sweep)
+    assert [(variant, other.seconds) for _, variant, other in fastest(found)] == [
+        (("Ring", "LL"), 5e-6),
+        (("Tree", "Simple"), 2e-4),
+    ]
+    shown = "\n".join(lines(found))
+    assert "Ring with LL, 2.00 times as fast as NCCL's choice" in shown and "no gain over NCCL's choice" in shown
+
+
+PERF = """#!/bin/sh
+[ "$*" = "-b 1K -e 1G -f 4 -g 8" ] || {{ echo "unknown option" >&2; exit 1; }}
+cat {table}
+"""
+
+
+def test_all_reduce_perf_runs_where_it_is_and_is_kept_for_the_planner(
+    dlaunch: Dlaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, matrix(8, {}, other="NV18"), [{"index": i, "uuid": f"GPU-{i}"} for i in range(8)])
+    (tmp_path / "table").write_text(TABLE)
+    program = tmp_path / "all_reduce_perf"
+    program.write_text(PERF.format(table=tmp_path / "table"))
+    program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    found = json.loads(dlaunch.run("bench", "comm", "--nccl-tests", "--json", env={"PATH": path}).stdout)
+    assert {sample["scope"] for sample in found["samples"]} == {"inside"} and found["backend"] == "nccl"
+    (kept,) = (dlaunch.home / "comm").glob("local-*.json")
+    assert json.loads(kept.read_text())["fits"] == found["fits"]
+    program.unlink()
+    missing = dlaunch.run("bench", "comm", "--nccl-tests", env={"PATH": path})
+    assert missing.returncode == 3 and "nccl-tests builds it" in missing.stderr
 
 
 def test_the_benchmark_runs_as_a_job_and_the_planner_reads_what_it_kept(dlaunch: Dlaunch) -> None:
@@ -135,7 +184,8 @@ def test_the_benchmark_runs_as_a_job_and_the_planner_reads_what_it_kept(dlaunch:
     }
     assert all(sample["seconds"] > 0 for sample in found["samples"])
     (kept,) = (dlaunch.home / "comm").glob("local-*.json")
-    fits = [{"scope": scope, "op": "all_reduce", "gbps": 1.0, "alpha": 1e-4} for scope in ("inside", "between")]
+    fit = {"op": "all_reduce", "members": 2, "gbps": 1.0, "alpha": 1e-4}
+    fits = [{**fit, "scope": scope} for scope in ("inside", "between")]
     kept.write_text(json.dumps({**json.loads(kept.read_text()), "fits": fits}))
     plan = dlaunch.run("plan", "--preset", "debug", "--tflops", "0.05", "--device-gb", "2", "--devices-per-node", "2")
     assert "as `dlaunch bench comm` measured them" in plan.stdout
