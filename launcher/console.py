@@ -61,6 +61,9 @@ def run_group(group: click.Group) -> None:
         status = group.main(standalone_mode=False)
     except click.exceptions.Exit as end:
         status = end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        status = 2
     except click.ClickException as error:
         status = report(error.format_message(), _hint(error), 2)
     except click.Abort:

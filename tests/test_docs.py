@@ -173,7 +173,8 @@ def sessions() -> Iterator[tuple[str, str, list[str]]]:
 
 # What needs no job and no other host; the rest of the examples stands in the tests of its part.
 CHEAP = re.compile(
-    r"dlaunch (render|plan|nodes --import|place --topo|topo \S+\.txt)|ddoctor (diagnose|hang|stacks|nccl) docs/|.* drill --list"
+    r"dlaunch (render|plan|nodes --import|place --topo|topo \S+\.txt)"
+    r"|ddoctor (diagnose|hang|stacks|nccl) docs/|.* drill --list"
 )
 
 
@@ -195,3 +196,10 @@ def test_an_example_prints_what_the_docs_show(command: str, shown: list[str], tm
     for line in shown:
         if "…" not in line:
             assert " ".join(line.split()) in printed | {""}, f"{line!r} is not in:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("argv", [["dlaunch"], ["ddoctor"], ["dlaunch", "bench"]], ids=" ".join)
+def test_a_group_alone_shows_its_help_and_no_error(argv: list[str]) -> None:
+    argv = [str(Path(sys.executable).with_name(argv[0])), *argv[1:]]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr[:6]) == (2, "Usage:")

@@ -11,12 +11,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "hang": ("doctor.cli.questions.hang", "root cause of a hang (also: nothing hangs)"),
     "straggler": ("doctor.cli.questions.straggler", "who is slow, since when, and why"),
     "mesh": ("doctor.cli.questions.mesh", "is the mesh where it should be"),
+    "stacks": ("doctor.cli.stacks.stacks", "one merged tree of all ranks' stacks"),
+    "nccl": ("doctor.cli.nccl.nccl", "explain NCCL and watchdog logs of any job"),
+    "timeline": ("doctor.cli.timeline.timeline", "all ranks' collectives as a Perfetto trace"),
     "compare": ("doctor.cli.compare.compare", "what changed between runs"),
     "collect": ("doctor.cli.collect.collect", "a bundle to keep or to send"),
-    "nccl": ("doctor.cli.nccl.nccl", "explain NCCL and watchdog logs of any job"),
-    "stacks": ("doctor.cli.stacks.stacks", "one merged tree of all ranks' stacks"),
     "drill": ("doctor.cli.drill.drill", "inject faults, diagnose, score"),
-    "timeline": ("doctor.cli.timeline.timeline", "all ranks' collectives as a Perfetto trace"),
 }
 
 
@@ -24,6 +24,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 @click.version_option(package_name="dlaunch", prog_name="ddoctor")
 def ddoctor() -> None:
     """Say why a distributed training job hangs, is slow, or sits on the wrong devices.
+
+    JOB is a job's id or the beginning of it, its name, `last`, or slurm:ID of a job that dlaunch did not start. DIR is
+    any folder, archive or file of evidence, from any job. Exit status: 0 nothing wrong, 1 a finding, 3 unknown.
 
     Example: ddoctor hang last
     """

@@ -46,8 +46,9 @@ def progress_records(record: JobRecord, hosts: dict[str, Host], rank: int) -> It
 def summary(record: JobRecord, statuses: list[AgentStatus], hosts: dict[str, Host]) -> dict[str, Any]:
     """The contract's document of a job that has ended (or is left alone)."""
     ranks = [rank for status in statuses for rank in status.ranks]
-    telling = next((rank.rank for rank in ranks if rank.loss is not None), 0)
-    losses = [(r["step"], r["loss"]) for r in progress_records(record, hosts, telling) if r.get("loss") is not None]
+    telling = next((rank for rank in ranks if rank.loss is not None), None)
+    records = progress_records(record, hosts, telling.rank if telling else 0)
+    losses = [(each["step"], each["loss"]) for each in records if each.get("loss") is not None]
     failure = record.first_failure
     return {
         "job": record.job,
@@ -56,12 +57,12 @@ def summary(record: JobRecord, statuses: list[AgentStatus], hosts: dict[str, Hos
         "first_failure": None if failure is None else asdict(failure),
         "steps": max((rank.step for rank in ranks if rank.step is not None), default=0),
         "first_loss": losses[0][1] if losses else None,
-        "last_loss": losses[-1][1] if losses else None,
+        "last_loss": losses[-1][1] if losses else telling.loss if telling else None,  # of logs the newest
         "attempts": record.attempt + 1,
         "reason": record.reason,
-    }
         "bindings": bindings.documents(record, statuses),
         "findings": [finding.to_json() for finding in bindings.differences(record, statuses)],
+    }
 
 
 def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
