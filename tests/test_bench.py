@@ -16,7 +16,10 @@ DOCUMENTS = {
     "slurm": {"dlaunch": [2.0], "plain": [1.0], "ps": [2.0], "squeue": [0.04], "queue": 9, "squeue_calls_of_one_ps": 1},
     "placement": {"rows": [{"ranks": 128, "seconds": 0.5, "cpu_s": 2.0, "peak_mb": 30.0}]},
     "tui": {
-        "results": [{"case": "files", "ranks": 64, "cpu": 0.02, "rss": 30.0, "first_paint": 2.0, "key_to_paint": 0.01}]
+        "results": [
+            {"case": "files", "ranks": 64, "cpu": 0.02, "rss": 30.0, "first_paint": 2.0, "first_paint_cpu": 0.3,
+             "key_to_paint": 0.01, "key_to_paint_cpu": 0.01}
+        ]
     },
     "doctor": {"ranks": 8, "bytes": 5e6, "load_s": 0.5, "ours": SAMPLE, "torchfrtrace": SAMPLE},
     "doctor-large": {"ranks": 8, "bytes": 5e6, "load_s": None, "ours": SAMPLE},
