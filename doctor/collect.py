@@ -8,16 +8,16 @@ import os
 import shutil
 import tarfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from doctor.archives import unpack
 from doctor.node.gather import Request
 from doctor.node.stacks import find_py_spy
-from launcher.errors import CannotActError
+from launcher.errors import CannotActError, InputError
 from launcher.hosts.protocol import Host, HostError, on_all
 from launcher.jobs.record import ENDED, JobRecord
-from launcher.jobs.store import StoredJob
+from launcher.jobs.store import StoredJob, find_job
 from launcher.render import NodePlan
 
 MARGIN_S = 30.0
@@ -31,6 +31,31 @@ class Options:
     interval_s: float = 3.0
     full: bool = False
     native: bool = False
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A job by its id, its hosts, and what could not be collected, one line each."""
+
+    job: str
+    hosts: Sequence[str]
+    missing: Sequence[str]
+
+
+def collect_named(name: str, target: Path, options: Options) -> Collected:
+    """The bundle of the job that `name` means: ours, or by its Slurm id one of others.
+
+    Raises InputError for a job that nobody knows, CannotActError where Slurm cannot be asked.
+    """
+    try:
+        job = find_job(name)
+    except InputError:
+        if not (name.startswith("slurm:") or (name.isdigit() and shutil.which("scontrol"))):
+            raise
+        return collect_foreign(name, target, options)
+    if job.record.state in ENDED:
+        options = replace(options, samples=1)
+    return Collected(job.record.job, [node.host for node in job.record.nodes], collect(job, target, options))
 
 
 def collect(job: StoredJob, target: Path, options: Options | None = None) -> list[str]:
@@ -52,12 +77,13 @@ def collect(job: StoredJob, target: Path, options: Options | None = None) -> lis
     return [f"{name}: {why}" for name, why in failures.items()]
 
 
-def collect_foreign(job_id: str, target: Path, options: Options) -> list[str]:
+def collect_foreign(job_id: str, target: Path, options: Options) -> Collected:
     """The same for a running Slurm job that others started: stacks and states of its ranks, no dumps on demand."""
     from launcher.common.paths import home
     from launcher.hosts.bundle import shared_bundle
     from launcher.hosts.slurm import SlurmHost
     from launcher.jobs.slurm_foreign import PYTHON, ForeignRank, find_foreign
+    from launcher.slurm.client import hostnames
 
     found = find_foreign(job_id)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,7 +113,8 @@ def collect_foreign(job_id: str, target: Path, options: Options) -> list[str]:
             _take(answer, target, name)
     gaps = [(f"host {name}", why) for name, why in failures.items()] + [("host", why) for why in found.missing]
     (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
-    return [f"{where}: {why}" for where, why in gaps]
+    nodes = hostnames(found.status.nodes) if found.status.nodes else []
+    return Collected(found.job, nodes, [f"{where}: {why}" for where, why in gaps])
 
 
 def reach(record: JobRecord) -> tuple[dict[str, Host], dict[str, str]]:

@@ -37,23 +37,18 @@ def collect(
     """
     from doctor.anonymize import anonymize_folder
     from doctor.archives import pack
-    from doctor.collect import Options
-    from doctor.collect import collect as fill
-    from launcher.jobs.record import ENDED
-    from launcher.jobs.store import find_job
+    from doctor.collect import Options, collect_named
 
-    found = find_job(job)
     with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
-        folder = Path(scratch, found.record.job)
-        samples = 1 if found.record.state in ENDED else 2
-        missing = fill(found, folder, Options(samples, interval, full, native))
+        folder = Path(scratch, "bundle")
+        found = collect_named(job, folder, Options(2, interval, full, native))
         if anonymize:
-            anonymize_folder(folder, [node.host for node in found.record.nodes])
-        pack(folder, output)
-    for line in missing:
+            anonymize_folder(folder, found.hosts)
+        pack(folder.rename(folder.with_name(found.job.replace(":", "-"))), output)
+    for line in found.missing:
         click.echo(f"warning: {line}", err=True)
     if as_json:
-        print_json({"bundle": str(output), "bytes": output.stat().st_size, "missing": missing})
+        print_json({"bundle": str(output), "bytes": output.stat().st_size, "missing": list(found.missing)})
     else:
         click.echo(f"{output}: {output.stat().st_size:,} bytes; read it with: ddoctor diagnose {output}")
-    sys.exit(3 if len(missing) == len({node.host for node in found.record.nodes}) else 0)
+    sys.exit(3 if len(found.missing) >= len(set(found.hosts)) else 0)

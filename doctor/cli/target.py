@@ -12,7 +12,6 @@ import click
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
 from launcher import completion
-from launcher.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,28 +40,15 @@ def evidence_of(targets: Sequence[str], interval: float = 3.0, native: bool = Fa
     jobs = [target for target in targets if not is_path(target)]
     if not jobs:
         return discover(paths)
+    from doctor.collect import Options, collect_named
+
     with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
         for number, name in enumerate(jobs):
             folder = Path(scratch, str(number))
-            for line in _collect(name, folder, interval, native):
+            for line in collect_named(name, folder, Options(2, interval, native=native)).missing:
                 click.echo(f"warning: {line}", err=True)
             paths.append(folder)
         return discover(paths)
-
-
-def _collect(name: str, folder: Path, interval: float, native: bool) -> list[str]:
-    """Look at one job, ours or a Slurm job of others; returns what could not be looked at."""
-    from doctor.collect import Options, collect, collect_foreign
-    from launcher.jobs.record import ENDED
-    from launcher.jobs.store import find_job
-
-    try:
-        job = find_job(name)
-    except InputError:
-        if not name.startswith("slurm:"):
-            raise
-        return collect_foreign(name, folder, Options(2, interval, native=native))
-    return collect(job, folder, Options(1 if job.record.state in ENDED else 2, interval, native=native))
 
 
 def is_path(target: str) -> bool:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.common.paths import home
-from launcher.errors import CannotActError
+from launcher.errors import CannotActError, InputError
 from launcher.hosts.bundle import shared_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import HostError, on_all
 from launcher.hosts.slurm import SlurmHost
 from launcher.jobs.record import Process
 from launcher.slurm import client
+from launcher.slurm.client import SlurmCallError
 from launcher.slurm.status import JobStatus
 
 PYTHON = "python3"
@@ -49,9 +50,14 @@ class ForeignJob:
 def find_foreign(job_id: str, sudo: bool = False) -> ForeignJob:
     """Look for the ranks of a running job on its nodes. Never guesses: what could not be seen is in `missing`.
 
-    A job of another user needs `sudo`. Raises SlurmCallError for an id that Slurm does not know.
+    A job of another user needs `sudo`. Raises InputError for an id that Slurm does not know.
     """
-    status = client.show_job(job_id.removeprefix("slurm:"))
+    try:
+        status = client.show_job(job_id.removeprefix("slurm:"))
+    except SlurmCallError as error:
+        if error.refusal.kind != "unknown_job":
+            raise
+        raise InputError(f"Slurm knows no job {job_id}", where="JOB", help="dlaunch ps") from error
     if not status.nodes or status.state.phase != "running":
         return ForeignJob(status, (), [f"it is {status.state.name}: it has no processes"])
     if status.user != getpass.getuser() and not sudo:

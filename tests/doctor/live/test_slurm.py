@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from doctor.collect import Options, collect_foreign
 from doctor.diagnose import diagnose
 from doctor.discover import discover
 from doctor.rules.suspects import witnesses_of
@@ -24,15 +21,25 @@ exec python3 -u wait.py
 """
 
 
-def test_stacks_of_a_job_of_others(bench: Bench, login: SlurmLab, tmp_path: Path) -> None:
+def test_stacks_of_a_job_of_others(bench: Bench, login: SlurmLab) -> None:
     (bench.folder / "wait.py").write_text("import os\nRANK = os.environ['RANK']\n" + WAIT + "load_batch()\n")
     (bench.folder / "ranks.sh").write_text(RANKS)
     argv = ["sbatch", "--parsable", "--output=/dev/null", "--nodes=2", f"--chdir={bench.folder}"]
     job = login.run_on_login([*argv, "--wrap=srun sh ranks.sh"]).stdout.strip()
     wait_until(lambda: all((bench.folder / f"up-{rank}").exists() for rank in (0, 1)), "both ranks")
-    assert not collect_foreign(f"slurm:{job}", tmp_path / "bundle", Options(interval_s=0.5))
-    evidence = discover([tmp_path / "bundle"])
+    bundle = bench.folder / "bundle.tar.gz"
+    argv = ["ddoctor", "collect", "--interval", "0.5", f"slurm:{job}", "-o", str(bundle)]
+    done = login.run_on_login(argv, env=bench.env)
+    assert not done.stderr
+    evidence = discover([bundle])
     stacks = evidence.once(witnesses_of).stacks
     assert sorted(stacks) == [0, 1]
     assert {stack.main.frames[0].name for stack in stacks.values()} == {"load_batch"}
     assert diagnose(evidence, "hang").findings[0].detail["sub_cause"] == "dataloader"
+    live = login.run_on_login(["ddoctor", "hang", "--interval", "0.5", job], env=bench.env, check=False)
+    assert (live.returncode, "dataloader" in live.stdout) == (1, True), "a bare Slurm id does too"
+
+
+def test_a_slurm_id_that_nobody_knows(bench: Bench, login: SlurmLab) -> None:
+    done = login.run_on_login(["ddoctor", "hang", "slurm:987654"], env=bench.env, check=False)
+    assert done.returncode == 2 and "Slurm knows no job slurm:987654" in done.stderr
