@@ -203,8 +203,3 @@ def _call(record: Mapping[str, Any], signatures: Sequence[Signature], frames: Se
         "peer": (int(peer[0]), int(peer[1])) if peer else None,
     }
     return Call(**{**record, **read})
-
-
-def newest_calls(table: RankTable, group: int) -> Sequence[Call]:
-    """The kept calls of one group, oldest first."""
-    return [call for call in table.newest if call.group == group]

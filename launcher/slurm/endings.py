@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 _STEPD = re.compile(
@@ -73,7 +72,3 @@ def _task_end(node: str, tasks: str, how: str) -> StepEnd:
     if exited := re.search(r"[Ee]xit(?:ed with exit)? code:? (\d+)", how):
         return StepEnd(f"exit {exited[1]}", node, tasks, int(exited[1]))
     return StepEnd(_HOW.get(how, how), node, tasks)
-
-
-def step_ends(lines: Iterable[str]) -> list[StepEnd]:
-    return [end for line in lines if (end := step_end(line))]

@@ -36,10 +36,6 @@ class BandwidthTable:
     hosts: Sequence[str]  # on which the listed ranks run, in their order
 
 
-def is_table(text: str) -> bool:
-    return "busbw" in text and _UNIT.search(text) is not None
-
-
 def parse_tables(text: str) -> BandwidthTable:
     rows = [row for line in text.splitlines() if (row := parse_row(line))]
     average = re.search(r"# Avg bus bandwidth\s*:\s*([\d.]+)", text)

@@ -61,19 +61,6 @@ class SmiReport:
     gpus: Sequence[GpuReport]
 
 
-def is_query(text: str) -> bool:
-    """Whether text is (a part of) `nvidia-smi -q`."""
-    return (
-        "NVSMI LOG" in text
-        or re.search(
-            r"^\s*(?:Clocks (?:Event|Throttle) Reasons|ECC Errors|Remapped Rows|Retired Pages|Fabric)\s*$",
-            text,
-            re.MULTILINE,
-        )
-        is not None
-    )
-
-
 def parse_query(text: str) -> SmiReport:
     """Indentation gives the path of a key; nested lines without a GPU above them belong to one unnamed GPU."""
     head: dict[str, str] = {}
