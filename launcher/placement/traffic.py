@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,22 +71,39 @@ def count(mesh: MeshSpec, dumps: Mapping[int, tuple[Any, Any, Sequence[float]]],
     most: dict[str, Volume] = {}
     for rank, (document, view, times) in dumps.items():
         members = group_members(document, view)
-        sent: dict[str, Volume] = {}
-        entries = [entry for entry in document.get("entries", ()) if isinstance(entry, dict)]
-        for entry in entries:
+        steps: dict[int, dict[str, Volume]] = {}
+        for entry in whole_steps(document, times):
             group = members.get(str((entry.get("process_group") or ("",))[0]), ())
-            axis = axis_of(set(group), rank, axes)
-            if axis and (op := op_of(str(entry.get("profiling_name", "")))):
+            axis, op = axis_of(set(group), rank, axes), op_of(str(entry.get("profiling_name", "")))
+            if axis and op:
+                sent = steps.setdefault(bisect_left(times, created(entry)), {})
                 before = sent.get(axis, Volume(0.0))
                 sent[axis] = Volume(
-                    before.bytes + tensor_bytes(entry, op, len(group)) * bus_factor(op, len(group)),
+                    before.bytes + tensor_bytes(entry, op) * bus_factor(op, len(group)),
                     before.messages + rounds(op, len(group)),
                 )
-        steps = steps_of(entries, times)
-        for axis, volume in sent.items():
-            if volume.bytes / steps >= most.get(axis, Volume(0.0)).bytes:
-                most[axis] = Volume(volume.bytes / steps, volume.messages / steps)
+        for axis in {axis for sent in steps.values() for axis in sent}:
+            volume = typical([sent.get(axis, Volume(0.0)) for sent in steps.values()])
+            most[axis] = max(most.get(axis, volume), volume, key=lambda each: each.bytes)
     return Counted(mesh, most, len(dumps), job)
+
+
+def created(entry: Mapping[str, Any]) -> float:
+    """Seconds since the epoch."""
+    return float(entry.get("time_created_ns") or 0) / 1e9
+
+
+def whole_steps(document: Mapping[str, Any], times: Sequence[float]) -> list[Mapping[str, Any]]:
+    """The entries of steps that the recorder kept from their begin to their end; of all where no step is whole."""
+    entries: list[Mapping[str, Any]] = [entry for entry in document.get("entries", ()) if isinstance(entry, dict)]
+    first, last = min(map(created, entries), default=0.0), max(map(created, entries), default=0.0)
+    ends = [time for time in times if first <= time <= last]
+    return [entry for entry in entries if ends[0] < created(entry) <= ends[-1]] if len(ends) > 1 else entries
+
+
+def typical(volumes: Sequence[Volume]) -> Volume:
+    """The median by bytes: a step beside which an evaluation or a checkpoint ran is none."""
+    return sorted(volumes, key=lambda each: each.bytes)[(len(volumes) - 1) // 2]
 
 
 def group_members(document: Mapping[str, Any], view: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:
@@ -109,17 +127,11 @@ def op_of(name: str) -> str | None:
     return next((op for part, op in NAMES if part in name), None)
 
 
-def tensor_bytes(entry: Mapping[str, Any], op: str, members: int) -> float:
+def tensor_bytes(entry: Mapping[str, Any], op: str) -> float:
     """Of the whole tensor: what an all-gather puts out, what all others take in."""
     side = "output" if op == "all_gather" else "input"
     sizes, types = entry.get(f"{side}_sizes") or (), entry.get(f"{side}_dtypes") or ()
     return float(sum(math.prod(size) * BYTES.get(kind, LARGE) for size, kind in zip(sizes, types, strict=False)))
-
-
-def steps_of(entries: Sequence[Mapping[str, Any]], times: Sequence[float]) -> float:
-    """Steps that lie between the first and the last entry; the recorder keeps only the newest ones."""
-    created = [entry["time_created_ns"] / 1e9 for entry in entries if entry.get("time_created_ns")]
-    return float(max(1, sum(min(created) <= time <= max(created) for time in times))) if created else 1.0
 
 
 def counted_in_job(name: str, most_ranks: int = 16) -> Counted:

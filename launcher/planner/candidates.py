@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.planner.memory import device_memory
+from launcher.planner.memory import Offload, device_memory, offload
 from launcher.planner.question import Question, case_of
 from launcher.planner.time import StepTime, step_time
 from launcher.spec import AXES, EXPERT_AXIS, MeshSpec
@@ -28,6 +28,7 @@ class Candidate:
     memory: Mapping[str, float]
     traffic: tuple[Traffic, ...]
     time: StepTime
+    offload: Offload | None = None  # what keeping the state on the host would change
 
     @property
     def cost(self) -> float:
@@ -64,6 +65,12 @@ class Candidate:
                 "by_axis": dict(time.axes),
             },
             "bubble": time.bubble,
+            "offload": self.offload
+            and {
+                "memory_bytes": self.offload.memory,
+                "host_bytes": self.offload.host,
+                "time_s": self.offload.seconds,
+            },
             "tokens_per_s": [tokens / time.step, tokens / time.overlapped],
             "efficiency": list(time.efficiency),
         }
@@ -151,4 +158,13 @@ def _smallest_fitting(question: Question, mesh: MeshSpec, checkpointing: bool) -
         if fits or micro_batches == counts[-1]:
             break
     traffic = tuple(case.traffic())
-    return Candidate(mesh, micro_batches, checkpointing, fits, memory, traffic, step_time(question, case, traffic))
+    return Candidate(
+        mesh,
+        micro_batches,
+        checkpointing,
+        fits,
+        memory,
+        traffic,
+        step_time(question, case, traffic),
+        offload(question, micro_batches, memory),
+    )

@@ -19,6 +19,8 @@ from workloads.common.flops import PEAK_FLOPS, family
 # GB of memory and GB/s of a ring between devices of one node. H100: DESIGN's seed for NVLink 4; A100 and B200 have 2/3
 # and 2 times its lanes' rate; L40S has PCIe 4 x16.
 SEEDS = {"H200": (141, 300.0), "H100": (80, 300.0), "A100": (80, 200.0), "B200": (180, 600.0), "L40S": (48, 24.0)}
+PCIE5 = frozenset({"H200", "H100", "B200"})
+PCIE4_GBPS, PCIE5_GBPS = 32.0, 64.0  # one direction of x16
 UTILIZATION = 0.5  # of the peak: what well-tuned dense training reaches in its matrix products
 
 
@@ -33,6 +35,7 @@ class DeviceType:
     memory: float
     flops: float
     gbps: float | None = None  # of a ring inside a node, where the type alone tells it
+    pcie: float = PCIE4_GBPS  # to the host
 
 
 def device_type(text: str | None, gigabytes: float | None = None, tflops: float | None = None) -> DeviceType:
@@ -52,6 +55,7 @@ def device_type(text: str | None, gigabytes: float | None = None, tflops: float 
         memory=(gigabytes or (int(printed[1]) if printed else size)) * 1e9,
         flops=tflops * 1e12 if tflops else PEAK_FLOPS[kind or ""] * UTILIZATION,
         gbps=gbps,
+        pcie=PCIE5_GBPS if kind in PCIE5 else PCIE4_GBPS,
     )
 
 

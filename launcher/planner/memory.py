@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.planner.question import Question
@@ -23,6 +24,27 @@ def device_memory(question: Question, case: Case) -> dict[str, float]:
 def host_memory_at_start(question: Question) -> float:
     """Bytes on each host if every rank first builds the whole model in float32 instead of on the meta device."""
     return question.machine.per_node * question.model.sizes.total * 4
+
+
+@dataclass(frozen=True)
+class Offload:
+    """Parameters, gradients and optimizer kept on the host: bytes left on a device and needed on each host, and the
+    seconds a step of the copies over PCIe, of which the optimizer's own time on the host is no part."""
+
+    memory: float
+    host: float
+    seconds: float
+
+
+def offload(question: Question, micro_batches: int, memory: Mapping[str, float]) -> Offload | None:
+    """FSDP2's CPUOffloadPolicy: a shard goes to the device in float32 whenever it is gathered, for forward and backward
+    of every micro-batch, and its gradient comes back as often. None where nothing is gathered."""
+    if not memory["gathered"]:
+        return None
+    kept = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+    copied = micro_batches * (2 * memory["parameters"] + memory["gradients"])
+    seconds = copied / (question.machine.device.pcie * 1e9)
+    return Offload(memory["total"] - kept, kept * question.machine.per_node, seconds)
 
 
 @dataclass(frozen=True)

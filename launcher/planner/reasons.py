@@ -24,22 +24,38 @@ def reasons(question: Question, ranked: Sequence[Candidate]) -> list[str]:
     """The chain of reasons for ranked[0], in sentences."""
     best = ranked[0]
     if not best.fits:
-        return [_nothing_fits(question, best)]
+        return [*_nothing_fits(question, ranked)]
     chain = [
         *_state(question),
         f"{best.mesh} takes {_band(best)} a step",
         *_axes(ranked),
         *_activations(best),
+        *([_offload(best)] if best.offload else []),
         *_losses(best),
         *_algorithm(question),
     ]
     return [*chain, *question.model.notes, *question.machine.notes, *_assumptions(question)]
 
 
-def _nothing_fits(question: Question, best: Candidate) -> str:
-    return (
+def _nothing_fits(question: Question, ranked: Sequence[Candidate]) -> Iterator[str]:
+    best, room = ranked[0], question.machine.device.memory
+    yield (
         f"no mesh fits: the least, {best.mesh}, needs {bytes_text(best.memory['total'])} a device, which has "
-        f"{bytes_text(question.machine.device.memory)}; take more devices, larger ones, or a shorter --seq"
+        f"{bytes_text(room)}; take more devices, larger ones, or a shorter --seq"
+    )
+    helped = [each for each in ranked if each.offload and each.offload.memory <= room]
+    if helped:
+        yield _offload(min(helped, key=lambda each: each.cost + (each.offload.seconds if each.offload else 0.0)))
+
+
+def _offload(candidate: Candidate) -> str:
+    """What it costs to keep the state on the host."""
+    moved = candidate.offload
+    assert moved
+    return (
+        f"with parameters, gradients and optimizer on the host (workloads/fsdp.py --offload) {candidate.mesh} needs "
+        f"{bytes_text(moved.memory)} a device and {bytes_text(moved.host)} on each host, and copies over PCIe take "
+        f"{seconds_text(moved.seconds)} a step, beside the optimizer's time on the host's CPUs"
     )
 
 

@@ -11,7 +11,7 @@ from launcher.errors import InputError
 from launcher.placement.cluster import Network
 from launcher.planner.candidates import candidates, valid_meshes
 from launcher.planner.cluster import device_type, equal_nodes, probed_nodes
-from launcher.planner.model import from_preset
+from launcher.planner.model import from_parameters, from_preset
 from launcher.planner.question import Question
 from launcher.planner.reasons import reasons
 from launcher.topology.model import Device, HostTopology
@@ -101,7 +101,8 @@ def test_reasons_name_every_axis_that_is_used() -> None:
 def test_nothing_fits_is_said_with_the_least_that_is_needed() -> None:
     question = ask("70B", nodes=1)
     ranked = candidates(question)
-    (only,) = reasons(question, ranked)
+    only, offload = reasons(question, ranked)
+    assert "--offload" in offload
     assert str(ranked[0].mesh) in only
     assert ranked[0].memory["total"] == min(each.memory["total"] for each in ranked)
 
@@ -133,3 +134,21 @@ def test_probed_hosts_without_links_are_slower_than_nvlink() -> None:
     machine = probed_nodes([HostTopology("n0", devices)], None, device_type("h100-80g"), Network())
     assert machine.world == 4
     assert machine.gbps("tp", 1, 4) < 300
+
+
+def test_offload_leaves_what_is_gathered_and_activations_and_costs_copies_over_pcie() -> None:
+    """7e9 over 8 devices: 3.5 GB of float32 shards twice to the device and their gradients once back, at 64 GB/s."""
+    question = Question(from_parameters(7e9, 32, 4096), equal_nodes(1, 8, device_type("h100-80g")), 8, 4096)
+    (found,) = [each for each in candidates(question) if each.mesh.degrees == {"dp_shard": 8}]
+    assert found.micro_batches == 1 and found.offload
+    assert found.offload.seconds == pytest.approx(3 * 3.5e9 / 64e9)
+    assert found.offload.memory == pytest.approx(found.memory["gathered"] + found.memory["activations"])
+    assert found.offload.host == pytest.approx(7e9 * 16)
+    (whole,) = [each for each in candidates(question) if each.mesh.degrees == {"dp_replicate": 8}]
+    assert whole.offload is None
+
+
+def test_where_nothing_fits_offload_is_offered_if_it_helps() -> None:
+    small = Question(from_parameters(7e9, 32, 4096), equal_nodes(1, 2, device_type("l40s-48g")), 2, 1024)
+    told = reasons(small, candidates(small))
+    assert "no mesh fits" in told[0] and "--offload" in told[1]
