@@ -33,7 +33,9 @@ def test_what_befalls_jobs_of_this_machine_is_told_truly() -> None:
     with SITES["local"]() as site:
         hit = [Blow("terminal", False, 0.2, 0, 0), Blow("supervisor", False, 0.4, 0, 0)]
         hit += [Blow("agent", False, 0.6, 1, 1), Blow("rank", False, 0.8, 1, 1)]
-        assert not tell(site, acts(*hit))
+        told = tell(site, acts(*hit))
+        assert not told.lies
+        assert {what.split()[1] for what in told.fell} == {blow.what for blow in hit}
 
 
 @pytest.mark.lab
@@ -41,7 +43,10 @@ def test_what_befalls_jobs_of_this_machine_is_told_truly() -> None:
 def test_what_befalls_jobs_on_ssh_hosts_is_told_truly(ssh_lab_ready: None) -> None:
     """A job whose host is cut off, and one whose supervisor dies; the lab leaves no namespace."""
     with SITES["ssh"]() as site:
-        assert not tell(site, acts(Blow("supervisor", False, 0.3, 0, 0), Blow("cut", False, 1.0, 1, 1)))
+        hit = [Blow("supervisor", False, 0.3, 0, 0), Blow("cut", False, 1.0, 1, 1)]
+        told = tell(site, acts(*hit))
+        assert not told.lies
+        assert {what.split()[1] for what in told.fell} == {blow.what for blow in hit}
 
 
 def test_a_lie_is_found() -> None:
@@ -49,7 +54,7 @@ def test_a_lie_is_found() -> None:
     with SITES["local"]() as site:
         (act,) = acts(Blow("terminal", True, 0.0, 0, 0))
         planted = Act(act.name, 1, 1, 4, 0, False, (0, 2), act.blows)
-        assert not tell(site, [planted])
+        assert not tell(site, [planted]).lies
         assert told_of_nothing(site, planted)
 
 

@@ -29,12 +29,12 @@ def main() -> None:
             for site in sites:
                 began = time.monotonic()
                 acts = story(options.seed, number, site.name, site.hosts)
-                found = tell(site, acts)
-                failed += bool(found)
-                blows = ", ".join(blow.what for act in acts for blow in act.blows) or "nothing"
+                told = tell(site, acts)
+                failed += bool(told.lies)
                 seconds = time.monotonic() - began
-                print(f"round {number} {site.name:5} {seconds:5.1f} s  {len(found)} lies  ({blows})", flush=True)
-                print("".join(f"  {lie}\n" for lie in found), end="", flush=True)
+                fell = ", ".join(told.fell) or "nothing"
+                print(f"round {number} {site.name:5} {seconds:5.1f} s  {len(told.lies)} lies  ({fell})", flush=True)
+                print("".join(f"  {lie}\n" for lie in told.lies), end="", flush=True)
             number += 1
             if options.round is not None or time.monotonic() > until:
                 break

@@ -33,8 +33,16 @@ class Stage:
     ranks: set[int] = field(default_factory=set)
 
 
-def tell(site: Site, acts: Sequence[Act]) -> list[str]:
-    """Play a round; returns what is not true afterwards, a line each."""
+@dataclass(frozen=True)
+class Told:
+    """How a round went: what really fell on its jobs, and what is not true afterwards, a line each."""
+
+    fell: Sequence[str]
+    lies: Sequence[str]
+
+
+def tell(site: Site, acts: Sequence[Act]) -> Told:
+    """Play a round, and judge it."""
     stages = [
         Stage(act, site.terminal(["run", *act.options, site.script, "--", *act.arguments]), list(act.blows))
         for act in acts
@@ -54,7 +62,7 @@ def tell(site: Site, acts: Sequence[Act]) -> list[str]:
         found += [
             f"{stage.act.name} ({', '.join(sorted(stage.kinds)) or 'nothing'}): {lie}" for lie in lies(site, landed)
         ]
-    return found
+    return Told([f"{stage.act.name} {kind}" for stage in stages for kind in sorted(stage.kinds)], found)
 
 
 def _record(site: Site, stage: Stage) -> JobRecord | None:

@@ -61,7 +61,7 @@ def story(seed: int, number: int, site: SiteName, hosts: int, jobs: int = 3) -> 
 
 def _act(rng: random.Random, name: str, site: SiteName, hosts: int) -> Act:
     nodes, nproc = rng.randint(1, hosts), rng.randint(1, 2)
-    steps = rng.choice((10, 40, 80))
+    steps = rng.choice((20, 60, 120))
     fails = (rng.randrange(nodes * nproc), rng.randint(1, steps)) if rng.random() < 0.2 else None
     blows = [_blow(rng, site, nodes, nproc) for _ in range(rng.choice((0, 1, 1, 2, 3)))]
     return Act(name, nodes, nproc, steps, rng.choice((0, 0, 1, 2)), rng.random() < 0.15, fails, blows)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std\w+>:|\d+:(?=\s))\s*")
-_UNIT = re.compile(r"#\s*\(B\)")
 
 
 @dataclass(frozen=True)
