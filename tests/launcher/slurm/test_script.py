@@ -12,6 +12,7 @@ from launcher.errors import InputError
 from launcher.inventory import SlurmCluster
 from launcher.jobs.slurm_site import allocated
 from launcher.jobs.slurm_submit import devices_per_node
+from launcher.slurm.borrow import salloc_argv
 from launcher.slurm.script import (
     SUPERVISE_FUNCTION,
     batch_script,
@@ -144,3 +145,13 @@ def test_the_script_waits_for_steps_that_outlive_a_killed_supervisor(tmp_path: P
     step = "flock --shared $DLAUNCH_STEPS sh -c 'sleep 1; echo step ended'"
     (tmp_path / "s.sh").write_text(f"setsid -f {step}\nuntil ! flock -n $DLAUNCH_STEPS true; do :; done\nkill -9 $$\n")
     assert bash(tmp_path, "sh", str(tmp_path / "s.sh")).stdout == "step ended\nstatus 137\n"
+
+
+def test_a_look_asks_for_whole_nodes_for_a_short_time() -> None:
+    entry = cluster(partition="gpu", account="me", gpus_per_node=8, time="1-00:00:00", exclude="n9")
+    argv = salloc_argv(entry, (), 2)
+    assert argv[:2] == ["salloc", "--no-shell"]
+    assert {"--partition=gpu", "--account=me", "--gpus-per-node=8", "--time=30", "--exclusive", "--nodes=2"} < set(argv)
+    assert "--exclude=n9" in argv
+    named = salloc_argv(cluster(time="10"), ("n1", "n2"), 1)
+    assert {"--nodelist=n1,n2", "--nodes=2", "--time=10"} < set(named)

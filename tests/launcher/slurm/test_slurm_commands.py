@@ -121,6 +121,16 @@ def test_long_answers_of_all_nodes_do_not_mix(bench: Bench, login: SlurmLab) -> 
             login.network.heal("n4")
 
 
+def test_nodes_are_borrowed_for_a_look_and_given_back(bench: Bench) -> None:
+    (host,) = json.loads(bench.dlaunch("topo", "--json", "n3").stdout)["hosts"]
+    assert (host["host"], host["switches"]) == ("n3", ["spine", "leaf1"])
+    checked = json.loads(bench.dlaunch("preflight", "--json", "--quick", "--nodes", "2").stdout)["hosts"]
+    assert [entry["verdict"] for entry in checked] == ["good", "good"]
+    refused = bench.dlaunch("topo", "n9")
+    assert (refused.returncode, "Invalid node name" in refused.stderr) == (3, True)
+    assert not bench.lab.run_on_login(["squeue", "--noheader", "--states=pending,running"]).stdout
+
+
 RANKS = """\
 export RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n1 MASTER_PORT=29500
 exec unshare --pid --fork --mount-proc python3 -u wait.py

@@ -44,11 +44,11 @@ def test_neighbouring_ranks_are_neighbours_at_a_switch(bench: Bench) -> None:
 
 def test_a_run_that_meets_its_time_limit_goes_on_in_the_next(bench: Bench) -> None:
     """A minute is the least limit that Slurm knows, and it warns up to a minute early."""
-    bench.inventory(nodes=1, time="1", signal_seconds=45)
-    job = bench.start("counter.py", "--", "400")
+    bench.inventory(nodes=1, time="1", signal_seconds=50)
+    job = bench.start("counter.py", "--", "350")
     assert job.wait()["state"] == "succeeded"
     assert "warned" in job.events()
-    assert [int(line) for line in job.output(0) if line.isdigit()] == list(range(1, 401))
+    assert [int(line) for line in job.output(0) if line.isdigit()] == list(range(1, 351))
 
 
 FAILS_ONCE = """\
