@@ -11,11 +11,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import NamedTuple
 
+from doctor.evidence.log_blocks import as_bytes, decoded, every_line_has, text_blocks
 from doctor.evidence.log_lines import MESSAGE_LIMIT, LogLine, Origin, clean, parse_line
-from doctor.evidence.nccl_log import ProcessFacts
+from doctor.evidence.nccl_log import CONNECTIONS, PLENTY, ProcessFacts
 from doctor.evidence.signatures import any_of, find, signatures, word_filter
-from doctor.evidence.source import LINE_LIMIT, Parser, Source, looks_like_text
+from doctor.evidence.source import Parser, Source, looks_like_text
 from doctor.evidence.watchdog import WORDS, WatchdogReader
 from launcher.common.kernel_lines import (
     KERNEL_MARKS,
@@ -72,21 +74,37 @@ class LogFile:
 
 UNEXPLAINED = "nccl_warning"  # kind of NCCL's warnings that no signature names
 _FAILURE = re.compile(r"(?i)fail|error|mismatch|invalid|unable|cannot|could not|timed? ?out|abort|corrupt")
-_INFO = b"NCCL INFO "
-_TRACE_RETURN = re.compile(rb"^\S+\.(?:cc|h|cu|c):\d+ -> \d+")
+_INFO = "NCCL INFO "
+_TRACE_RETURN = re.compile(r"^\S+\.(?:cc|h|cu|c):\d+ -> \d+")
 
 
 @cache
-def _telling() -> re.Pattern[bytes]:
+def _telling() -> re.Pattern[str]:
     """Matches every line outside NCCL's INFO level that is worth a closer look."""
-    words = {signature.word.encode() for signature in signatures()}
-    return any_of({*words, *WORDS, *KERNEL_MARKS, b"CCL ", b" via NET", b"-> NET/"})
+    words = {signature.word for signature in signatures()}
+    kernel = {mark.decode() for mark in KERNEL_MARKS}
+    return any_of({*words, *WORDS, *kernel, "CCL ", " via NET", "-> NET/"})
 
 
 @cache
-def _watchdog() -> re.Pattern[bytes]:
+def _watchdog() -> re.Pattern[str]:
     """Matches the lines that the watchdog's reader knows."""
     return any_of(WORDS)
+
+
+def _telling_info(paths: Sequence[str]) -> re.Pattern[str]:
+    """Matches messages of INFO level but those of plenty and those of connections over known paths."""
+    plenty = "|".join(map(re.escape, sorted(PLENTY)))
+    heads, ends = "|".join(map(re.escape, sorted(CONNECTIONS))), "|".join(map(re.escape, paths))
+    counted = rf"|(?:{heads})[^\n]*(?:{ends})\n" if paths else ""
+    return re.compile(rf"{_INFO}(?!{plenty}{counted})([^\n]*)")
+
+
+class Writer(NamedTuple):
+    """What a prefix tells: its process, and the fields that all its lines share."""
+
+    process: ProcessFacts
+    line: LogLine
 
 
 class LogReader:
@@ -101,47 +119,78 @@ class LogReader:
         self.watchdog = WatchdogReader()
         self.timeouts: list[object] = []
         self.processes: dict[tuple[str | None, int | None, int | None], ProcessFacts] = {}
-        self.by_prefix: dict[bytes, ProcessFacts] = {}
+        self.by_prefix: dict[str, Writer] = {}
         self.words = word_filter()
         self.kernel_lines: list[tuple[int, str]] = []
-        self.paths: dict[bytes, int] = {}
+        self.paths: dict[str, int] = {}
+        self.telling_info = _telling_info(())
         self.lines = 0
         self.last_time: float | None = None
         self.previous = Origin()
 
-    def read(self, blocks: Iterable[Sequence[bytes]]) -> None:
-        """Take blocks of lines in order, as bytes without their ends."""
-        search, process_of, paths = _telling().search, self.by_prefix.get, self.paths
+    def read(self, blocks: Iterable[str]) -> None:
+        """Take blocks of whole lines, in order: bytes as Latin-1, which costs nothing; what is kept is decoded."""
         for block in blocks:
-            for number, line in enumerate(block, start=self.lines + 1):
-                at = line.rfind(b" via ")
-                if at > 0 and (path := line[at:]) in paths:
-                    paths[path] += 1
-                    continue
-                prefix, info, message = line.partition(_INFO)
-                if info:
-                    process = process_of(prefix)
-                    if process is None or not process.passes_over(message):
-                        self._info(number, line, prefix, message)
-                elif search(line):
-                    self._line(number, line)
-            self.lines += len(block)
+            if every_line_has(_INFO, block):
+                self._read_info(block)
+            else:
+                self._read_lines(block.split("\n")[:-1])
+            self.lines += block.count("\n")
 
-    def _info(self, number: int, raw: bytes, prefix: bytes, message: bytes) -> None:
+    def _read_info(self, block: str) -> None:
+        """A block of lines at INFO level: what is plenty is counted and never looked at by the line."""
+        known = tuple(self.paths)
+        for path in known:
+            self.paths[path] += block.count(f"{path}\n")
+        number, seen = self.lines + 1, 0
+        for found in self.telling_info.finditer(block):
+            start, message = found.start(), found[1]
+            number, seen = number + block.count("\n", seen, start), start
+            if (path := message[message.rfind(" via ") :]) in self.paths and path not in known:
+                self.paths[path] += 1
+                continue
+            prefix = block[block.rfind("\n", 0, start) + 1 : start]
+            writer = self.by_prefix.get(prefix)
+            if writer is None or not writer.process.passes_over(message):
+                self._info(number, prefix, message)
+        if len(self.paths) > len(known):
+            self.telling_info = _telling_info(tuple(self.paths))
+
+    def _read_lines(self, lines: Sequence[str]) -> None:
+        search, writer_of, paths = _telling().search, self.by_prefix.get, self.paths
+        for number, line in enumerate(lines, start=self.lines + 1):
+            at = line.rfind(" via ")
+            if at > 0 and (path := line[at:]) in paths:
+                paths[path] += 1
+                continue
+            prefix, info, message = line.partition(_INFO)
+            if info:
+                writer = writer_of(prefix)
+                if writer is None or not writer.process.passes_over(message):
+                    self._info(number, prefix, message)
+            elif search(line):
+                self._line(number, as_bytes(line))
+
+    def _info(self, number: int, prefix: str, message: str) -> None:
         if _TRACE_RETURN.match(message):
             return
-        line = parse_line(raw.decode(errors="replace"), self.default, self.year)
-        process = self._process(line.origin, number)
-        if len(self.by_prefix) > MAX_EVENTS:
-            self.by_prefix.clear()
-        if prefix not in self.by_prefix:
-            self.by_prefix[prefix] = process
-            if process.passes_over(message):
+        writer = self.by_prefix.get(prefix)
+        if writer is None:
+            writer = self._writer(number, prefix, message)
+            if writer.process.passes_over(message):
                 return
+        line = replace(writer.line, text=clean(decoded(message)[:MESSAGE_LIMIT]))
         self._learn_path(message)
-        process.take(line.text)
+        writer.process.take(line.text)
         if self.words.search(message):
             self._event(number, line)
+
+    def _writer(self, number: int, prefix: str, message: str) -> Writer:
+        """Who writes lines of this prefix: the same for all of them."""
+        line = parse_line(decoded(prefix + _INFO + message), self.default, self.year)
+        if len(self.by_prefix) > MAX_EVENTS:
+            self.by_prefix.clear()
+        return self.by_prefix.setdefault(prefix, Writer(self._process(line.origin, number), line))
 
     def _kernel_line(self, number: int, text: str) -> bool:
         """Keep a line for the kernel's parser; whether it is the kernel's alone."""
@@ -150,15 +199,11 @@ class LogReader:
             self.kernel_lines.append((number, text))
         return match_kernel(strip_stamp(text)[0]) is not None
 
-    def _learn_path(self, message: bytes) -> None:
+    def _learn_path(self, message: str) -> None:
         """A path inside nodes is counted for the whole file: such lines come by the million."""
-        _, via, path = message.partition(b" via ")
-        if (
-            via
-            and message.startswith((b"Chann", b"Ring "))
-            and not path.startswith(b"NET")
-            and len(self.paths) < MAX_PATHS
-        ):
+        _, via, path = message.partition(" via ")
+        inside = via and message.startswith(("Chann", "Ring ")) and not path.startswith("NET")
+        if inside and len(self.paths) < MAX_PATHS:
             self.paths.setdefault(via + path, 1)
 
     def _line(self, number: int, raw: bytes) -> None:
@@ -166,7 +211,7 @@ class LogReader:
             return
         line = parse_line(raw.decode(errors="replace"), self.default, self.year)
         self.last_time = line.time or self.last_time
-        record = self.watchdog.read(line, f"{self.name}:{number}") if _watchdog().search(raw) else None
+        record = self.watchdog.read(line, f"{self.name}:{number}") if _watchdog().search(line.text) else None
         if record is not None:
             if len(self.timeouts) < MAX_WATCHDOG:
                 self.timeouts.append(record)
@@ -224,7 +269,7 @@ class LogReader:
         texts = [text for _, text in self.kernel_lines]
         for found in parse_kernel(texts):
             yield KernelRecord(found, f"{self.name}:{self.kernel_lines[found.line - 1][0]}", found.host)
-        paths = {path.decode(errors="replace").removeprefix(" via "): count for path, count in self.paths.items()}
+        paths = {decoded(path).removeprefix(" via "): count for path, count in self.paths.items()}
         yield LogFile(self.name, self.lines, self.last_time, paths)
 
 
@@ -241,25 +286,6 @@ def _rank_of(name: str) -> int | None:
     return int(marked[1]) if marked else None
 
 
-def line_blocks(source: Source) -> Iterator[Sequence[bytes]]:
-    """Lines of a source as bytes, in blocks. A line is cut at 64 KiB, and a gap says so."""
-    tail = b""
-    cut = False  # inside a line whose first part was already given
-    for chunk in source.chunks():
-        *whole, tail = (tail + chunk).split(b"\n")
-        if cut and whole:
-            whole.pop(0)
-            cut = False
-        if len(tail) > LINE_LIMIT:
-            if not cut:
-                source.note(f"a line is longer than {LINE_LIMIT:,} bytes: only its start was read")
-                whole.append(tail[:LINE_LIMIT])
-            tail, cut = b"", True
-        yield whole
-    if tail and not cut:
-        yield [tail]
-
-
 def sniff(sample: bytes, name: str) -> float:
     """Any text may hold log lines; documents of other kinds are surer of themselves."""
     return 0.3 if looks_like_text(sample) else 0.0
@@ -267,7 +293,7 @@ def sniff(sample: bytes, name: str) -> float:
 
 def parse(source: Source) -> Iterator[object]:
     reader = LogReader(source)
-    reader.read(line_blocks(source))
+    reader.read(text_blocks(source))
     yield from reader.records()
 
 

@@ -11,24 +11,24 @@ from itertools import pairwise
 MAX_EDGES = 4_096  # of the network, per process: enough for 32 channels to 128 peers
 MAX_SEEN = 4_096  # different messages of one process that are remembered to pass over their repeats
 # First words of messages that come by the thousand and carry nothing that another line does not.
-_PLENTY = frozenset(
+PLENTY = frozenset(
     (
-        b"Trees",
-        b"Tree ",
-        b"thres",
-        b"Setti",
-        b"P2P C",
-        b"Intra",
-        b"Patte",
-        b" 0 : ",
-        b"Alloc",
-        b"Mem A",
+        "Trees",
+        "Tree ",
+        "thres",
+        "Setti",
+        "P2P C",
+        "Intra",
+        "Patte",
+        " 0 : ",
+        "Alloc",
+        "Mem A",
     )
 )
 # First words of lines about calls (NCCL_DEBUG_SUBSYS=COLL).
-_CALLS = frozenset((b"AllRe", b"AllGa", b"AllTo", b"Broad", b"Gathe", b"Recv:", b"Reduc", b"Scatt", b"Send:"))
-_CHANNELS_OR_RINGS = frozenset((b"Chann", b"Ring "))  # connections; up to 2.4 they are said of rings
-_INITS = frozenset((b"comm ", b"ncclC"))
+_CALLS = frozenset(("AllRe", "AllGa", "AllTo", "Broad", "Gathe", "Recv:", "Reduc", "Scatt", "Send:"))
+CONNECTIONS = frozenset(("Chann", "Ring "))  # connections; up to 2.4 they are said of rings
+_INITS = frozenset(("comm ", "ncclC"))
 
 
 @dataclass(frozen=True)
@@ -120,34 +120,34 @@ class ProcessFacts:
         self.values: dict[str, object] = {}
         self.settings: dict[str, str] = {}
         self.transports: Counter[str] = Counter()
-        self.raw_paths: dict[bytes, int] = {}  # what follows the channel's number in lines of connections
-        self.raw_calls: dict[bytes, bytes] = {}  # communicator → its last call
-        self.seen: set[bytes] = set()
+        self.raw_paths: dict[str, int] = {}  # what follows the channel's number in lines of connections
+        self.raw_calls: dict[str, str] = {}  # communicator → its last call
+        self.seen: set[str] = set()
         self.edges: dict[tuple[int, int, bool | None, str], NcclEdge] = {}
         self.comms: dict[str, NcclComm] = {}
         self.rings: list[tuple[int, ...]] = []
         self.calls: dict[str, tuple[int, str, int]] = {}
 
-    def passes_over(self, message: bytes) -> bool:
+    def passes_over(self, message: str) -> bool:
         """Whether this message of INFO level needs no closer look: it is counted here, a repeat, or one of plenty."""
         head = message[:5]
-        if head in _CHANNELS_OR_RINGS:
-            channel, via, path = message.partition(b" via ")
-            if via and path[:3] == b"NET":
-                key = channel.partition(b": ")[2] + via + path
+        if head in CONNECTIONS:
+            channel, via, path = message.partition(" via ")
+            if via and path[:3] == "NET":
+                key = channel.partition(": ")[2] + via + path
                 if key in self.raw_paths:
                     self.raw_paths[key] += 1
                 elif len(self.raw_paths) < MAX_EDGES:
                     self.raw_paths[key] = 1
                 return True
-            if head == b"Ring ":
+            if head == "Ring ":
                 return True
-        elif head in _PLENTY:
+        elif head in PLENTY:
             return True
         elif head in _CALLS:
-            self.raw_calls[message.partition(b" comm ")[2][:18]] = message
+            self.raw_calls[message.partition(" comm ")[2][:18]] = message
             return True
-        elif head in _INITS and self._comm(message.decode(errors="replace")):
+        elif head in _INITS and self._comm(message):
             return True
         if message in self.seen:
             return True
@@ -162,17 +162,17 @@ class ProcessFacts:
                 return
 
     def _versions(self, text: str) -> bool:
-        if found := _VERSION.search(text):
+        if "CCL version" in text and (found := _VERSION.search(text)):
             self.values.update(version=found["version"], library=found["library"])
-        elif found := _BOOTSTRAP.search(text):
+        elif "Bootstrap" in text and (found := _BOOTSTRAP.search(text)):
             self.values.setdefault("bootstrap", found["address"])
-        elif found := _SETTING.search(text):
+        elif " set " in text and (found := _SETTING.search(text)):
             self.settings[found["name"]] = found["value"]
         elif "NVLS multicast support is" in text:
             self.values["nvls"] = "not available" not in text
         elif "Connected all rings" in text or "Connected all trees" in text:
             self.values["connected"] = True
-        elif found := _CHANNELS.search(text):
+        elif "coll channels" in text and (found := _CHANNELS.search(text)):
             self.values["channels"] = found[0]
         else:
             return False
@@ -181,12 +181,12 @@ class ProcessFacts:
     def _network(self, text: str) -> bool:
         if "NET/IB" in text and "No device found" in text:
             self.values["no_ib_device"] = True
-        elif found := _ADAPTERS.search(text):
+        elif "NET/" in text and (found := _ADAPTERS.search(text)):
             self.values["adapters"] = tuple(
                 adapter["name"] for adapter in _ADAPTER.finditer(found["list"].split(";")[0])
             )
             self.values.setdefault("network", found["network"])
-        elif found := _USING_NETWORK.search(text):
+        elif ("network" in text or "plugin" in text) and (found := _USING_NETWORK.search(text)):
             self.values["network"] = found["name"]
         else:
             return False
@@ -215,7 +215,7 @@ class ProcessFacts:
         return True
 
     def _edge(self, text: str) -> bool:
-        if found := _EDGE.search(text):
+        if " via " in text and (found := _EDGE.search(text)):
             path = found["path"].strip()
             self.transports["NET" if path.startswith("NET/") else path] += 1
             if path.startswith("NET/"):
@@ -246,10 +246,10 @@ class ProcessFacts:
 
     def record(self) -> NcclProcess:
         for path, count in self.raw_paths.items():
-            self._edge(path.decode(errors="replace").strip())
+            self._edge(path.strip())
             self.transports["NET"] += count - 1
         for call in self.raw_calls.values():
-            self._call(call.decode(errors="replace"))
+            self._call(call)
         world = max(self.comms.values(), key=lambda comm: comm.size, default=None)
         rank = self.rank if self.rank is not None else (world.rank if world else None)
         return NcclProcess(

@@ -74,6 +74,7 @@ _ANY_THREAD = re.compile(
     rb"|^Thread \d+ \(.*LWP \d+|^#\d+\s+(?:0x[0-9a-f]+ in )?\S+ \(",
     re.M,
 )
+_MARKS = (b"hread ", b"#0 ", b"Process ")  # one of which any text with stacks holds
 _DOCUMENT = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")  # JSON: a prefix such as [rank0] is none
 _BARE = re.compile(
     r"^\s*[\w.<>:~\[\], ]+ \([^()\s]+\.(?:py|so|cc|cpp|h)\b[^()]*(?::\d+)?\)?$|^cu[A-Z]\w+$|^caller: \w+"
@@ -89,6 +90,8 @@ def sniff(sample: bytes, name: str) -> float:
 
 def parse(source: Source) -> Iterator[Stack]:
     """Every process whose threads the text shows."""
+    if not any(any(mark in chunk for mark in _MARKS) for chunk in source.chunks()) and source.size >= 4096:
+        return
     if source.size < 4096 and _is_bare(source.read(4096)):
         yield from _bare(source)
         return

@@ -72,17 +72,17 @@ class DesyncState:
 
 NO_NUMBER = -1  # up to torch 1.12 the lines tell no sequence number
 WORDS = (
-    b"Watchdog caught collective operation timeout",
-    b"WorkNCCL(",
-    b"last enqueued",
-    b"ast completed",
-    b"didn't join collective",
-    b"joined but didn't finish",
-    b"lagging/dead/mismatched",
-    b" ranks:",
-    b"] started ",
-    b"] finished ",
-    b"Timeout at collective",
+    "Watchdog caught collective operation timeout",
+    "WorkNCCL(",
+    "last enqueued",
+    "ast completed",
+    "didn't join collective",
+    "joined but didn't finish",
+    "lagging/dead/mismatched",
+    " ranks:",
+    "] started ",
+    "] finished ",
+    "Timeout at collective",
 )
 _GROUP = re.compile(
     r"\[PG ?(?:ID )?(?P<id>\d+)?(?: ?PG GUID ?(?P<guid>\d[^\s(\]]*)?)? ?(?:\((?P<name>[^)]*)\))? ?Rank \d+\]"

@@ -35,18 +35,18 @@ def signatures() -> tuple[Signature, ...]:
 
 
 @cache
-def word_filter() -> re.Pattern[bytes]:
+def word_filter() -> re.Pattern[str]:
     """Matches every line that may hold a signature: one of the words."""
-    return any_of({signature.word.encode() for signature in signatures()})
+    return any_of({signature.word for signature in signatures()})
 
 
-def any_of(words: Collection[bytes]) -> re.Pattern[bytes]:
+def any_of(words: Collection[str]) -> re.Pattern[str]:
     """Matches where one of the words stands. Common beginnings are shared: Python tries alternatives one by one."""
     needed = [word for word in words if not any(other != word and other in word for other in words)]
     return re.compile(_branches(sorted(needed)))
 
 
-def _branches(words: Sequence[bytes]) -> bytes:
+def _branches(words: Sequence[str]) -> str:
     """A pattern for sorted words, none of which begins another."""
     if len(words) == 1:
         return re.escape(words[0])
@@ -54,7 +54,7 @@ def _branches(words: Sequence[bytes]) -> bytes:
         re.escape(first) + _branches([word[1:] for word in group])
         for first, group in groupby(words, key=lambda word: word[:1])
     ]
-    return parts[0] if len(parts) == 1 else b"(?:" + b"|".join(parts) + b")"
+    return parts[0] if len(parts) == 1 else "(?:" + "|".join(parts) + ")"
 
 
 @lru_cache(4_096)
