@@ -26,6 +26,7 @@ LEADS = re.compile(  # of quoting, of a patch, of numbering; a PCI address is no
     r"^\s*(?:>\s?)+(?=\s|[A-Za-z])|^\+(?=\s|[A-Za-z])|^\s*(?![0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:)\d+[:.](?=[\t ]|[A-Za-z])"
 )
 GLUED_ROW = re.compile(rf"(?<!\S)({LABEL}\d*)(?={KIND}(?![a-z]))")  # `GPU0X`: tabs lost behind the label too
+QUOTED = re.compile(r"^\s*(?:- )?(['\"])([^'\"]*)\1,?\s*$")  # a line as an item of a list
 COMMAS = re.compile(rf"^[^,\t]*,(?:[^\t]*,)?\s*\"?(?:{LABEL}|{KIND})\b[^\t]*$")
 
 
@@ -43,7 +44,7 @@ def clean_lines(text: str) -> list[str]:
 
 def clean_line(line: str) -> str:
     """Without marks of quoting, of a patch or of numbering before it; with blanks where commas stood or none."""
-    line = LEADS.sub("", line)
+    line = LEADS.sub("", QUOTED.sub(r"\2", line))
     if COMMAS.match(line):
         line = without_commas(line)
     return GLUED_ROW.sub(r"\1 ", line)

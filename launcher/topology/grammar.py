@@ -209,9 +209,15 @@ def read_row(line: str, width: int, titles: bool, known: frozenset[str]) -> Row 
         label = match[0]
         if (is_label(label) or label in known) and label not in SELF_CELLS:
             cells, end = read_cells(tokens[at + 1 :], width, titles)
-            if cells and sum(map(is_cell, cells)) * 2 >= len(cells) and is_cell(cells[0]):
+            known_cells = sum(map(is_cell, cells)) * 2 >= len(cells) and is_cell(cells[0]) if cells else False
+            if known_cells or (label in known and is_whole(cells, width)):
                 return Row(label, line[match.start() :], tuple(cells), line[end:])
     return None
+
+
+def is_whole(cells: Sequence[str], width: int) -> bool:
+    """Whether cells fill a known header with one self cell: then the others may be of kinds that nobody knows."""
+    return 1 < len(cells) == width and sum(cell in ("X", "S", "SELF") for cell in cells) == 1
 
 
 def read_cells(tokens: Sequence[re.Match[str]], width: int, titles: bool) -> tuple[list[str], int]:

@@ -6,13 +6,16 @@ seen from both ends must be the same; a cell that the end of a line may have sho
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.topology.grammar import Block, Row
+from launcher.topology.grammar import Block, Row, is_cell
 from launcher.topology.links import COUNTED, P2P_CELLS, SELF_CELLS, split_kind
 from launcher.topology.model import Link
+
+UNHEARD = re.compile(r"(?!ENABLED|DISABLED|SELF|UNKNOWN|XXXX)[A-Z]{4,}\d*")  # the name of a link of some other vendor
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def kind_of(block: Block) -> str:
     tokens = Counter[str]()
     for row in block.rows:
         for cell in row.cells:
-            tokens["links"] += split_kind(cell) is not None
+            tokens["links"] += split_kind(cell) is not None or UNHEARD.fullmatch(cell) is not None
             tokens["p2p"] += cell in P2P_CELLS
             tokens["other"] += split_kind(cell) is None and cell not in P2P_CELLS and cell not in SELF_CELLS
     if not (tokens["links"] or tokens["p2p"]):
@@ -115,7 +118,13 @@ def may_be_cut(row: Row, width: int, block: Block) -> bool:
     if row.tail.strip() or not (COUNTED.fullmatch(cell) or cell == "HCCS" or len(row.cells) < width):
         return False
     longest = max(len(other.cells) for other in block.rows)
-    return len(row.cells) < longest or bool(block.titles) or row is block.rows[-1]
+    return len(row.cells) < longest or bool(block.titles) or row is block.rows[-1] or lines_are_cut(block)
+
+
+def lines_are_cut(block: Block) -> bool:
+    """Whether all lines may end at one width: rows without a column of their own, or pieces of cells."""
+    without_column = block.columns and any(row.label not in block.columns for row in block.rows)
+    return bool(without_column) or any(not is_cell(row.cells[-1]) for row in block.rows)
 
 
 def both_ends(

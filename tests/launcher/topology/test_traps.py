@@ -123,11 +123,12 @@ PAIR = {"GPU0-GPU1": "NV4", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
     [
         "GPU0GPU1GPU2CPU AffinityNUMA Affinity\nGPU0XNV4SYS0-30\nGPU1NV4XSYS0-30\nGPU2SYSSYSX4-71\n",
         ",GPU0,GPU1,GPU2,CPU Affinity\nGPU0,X,NV4,SYS,0-3\nGPU1,NV4,X,SYS,0-3\nGPU2,SYS,SYS,X,4-7\n",
+        '["\\tGPU0\\tGPU1\\tGPU2",\n"GPU0\\tX\\tNV4\\tSYS",\n"GPU1\\tNV4\\tX\\tSYS",\n"GPU2\\tSYS\\tSYS\\tX"\n]\n',
         "<table><tr><th></th><th>GPU0</th><th>GPU1</th><th>GPU2</th></tr><tr><td>GPU0</td><td>X</td><td>NV4</td>"
         "<td>SYS</td></tr><tr><td>GPU1</td><td>NV4</td><td>X</td><td>SYS</td></tr><tr><td>GPU2</td><td>SYS</td>"
         "<td>SYS</td><td>X</td></tr></table>",
     ],
-    ids=["all tabs lost", "commas", "table of a page"],
+    ids=["all tabs lost", "commas", "list of lines", "table of a page"],
 )
 def test_pasted_forms(text: str) -> None:
     assert kinds(parse_topology(text)) == PAIR
@@ -172,3 +173,11 @@ def test_hosts_below_their_names(text: str, hosts: str) -> None:
     found = [parse_topology(part, name) for name, part in split_hosts(text, "file")]
     assert [host.host for host in found] == hosts.split()
     assert all(kinds(host) == {"GPU0-GPU1": "NV4"} for host in found)
+
+
+def test_kinds_that_nobody_knows_are_gaps_and_lose_no_device() -> None:
+    names = [f"MLU{i}" for i in range(4)]
+    rows = ["\t".join([a, *("X" if a == b else "MLULINK" for b in names), "0-15"]) for a in names]
+    found = parse_topology("\t".join(["", *names, "CPU Affinity"]) + "\n" + "\n".join(rows))
+    assert [device.index for device in found.devices] == [0, 1, 2, 3] and found.links == ()
+    assert any("MLULINK names no link" in gap for gap in found.gaps)
