@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -53,7 +54,8 @@ class Section(BaseModel):
     """A mapping in the file; a key that we do not know is an error, not a wish."""
 
     # A supervisor needs one of the models: those that are not used need not be built.
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    # `time: 90` and `account: 4711` are texts that YAML takes for numbers.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, coerce_numbers_to_str=True)
 
 
 class Common(Section):
@@ -199,11 +201,23 @@ def load_inventory(given: Path | None = None) -> tuple[Inventory, str]:
     return parse_inventory(read_inventory(path), str(path)), str(path.resolve())
 
 
+class _Loader(yaml.SafeLoader):
+    """Takes plain digits alone for numbers: YAML 1.1 reads `time: 4:00:00` as 14400, base sixty."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag.rpartition(":")[2] not in ("int", "float")]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?\d+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+\.\d*$"), list("-+0123456789"))
+
+
 def parse_inventory(text: str, where: str) -> Inventory:
     """Read YAML text; `where` names its file in errors."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from launcher import inventory_reference, verdict_reference
 from launcher.cli import COMMANDS as LAUNCHER
 from launcher.cli import dlaunch
 from launcher.common.codes import CODES, FAMILIES
+from launcher.inventory import load_inventory
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -203,3 +205,18 @@ def test_a_group_alone_shows_its_help_and_no_error(argv: list[str]) -> None:
     argv = [str(Path(sys.executable).with_name(argv[0])), *argv[1:]]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr[:6]) == (2, "Usage:")
+
+
+def inventories() -> Iterator[tuple[str, str]]:
+    """Every inventory that a page shows, and the one of the repository."""
+    yield "inventory.yaml", (ROOT / "inventory.yaml").read_text()
+    for page in PAGES:
+        for number, block in enumerate(re.findall(r"(?:^    .*\n)+", page.read_text(), re.MULTILINE)):
+            if "    clusters:\n" in block and "$ " not in block:
+                yield f"{page.name}-{number}", textwrap.dedent(block)
+
+
+@pytest.mark.parametrize(("where", "text"), inventories(), ids=lambda value: value.split("\n")[0])
+def test_an_inventory_that_is_shown_is_one(where: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "inventory.yaml").write_text(text)
+    assert load_inventory(tmp_path / "inventory.yaml")[0].clusters

@@ -77,6 +77,14 @@ def test_an_error_names_file_line_field_and_what_is_near(old: str, new: str, wan
         assert part in message
 
 
+@pytest.mark.parametrize(("written", "meant"), [("4:00:00", "4:00:00"), ("1-00:00:00", "1-00:00:00"), ("90", "90")])
+def test_a_time_is_what_was_typed(written: str, meant: str) -> None:
+    text = f"default: hpc\nclusters:\n  hpc: {{kind: slurm, time: {written}, account: 4711, env: {{N: 2}}}}"
+    hpc = parse_inventory(text, "f").clusters["hpc"]
+    assert isinstance(hpc, SlurmCluster)
+    assert (hpc.time, hpc.account, hpc.env) == (meant, "4711", {"N": "2"})
+
+
 def test_an_unknown_cluster_names_the_known_ones() -> None:
     with pytest.raises(InputError, match="did you mean 'boxes'") as caught:
         parse_inventory(SSH, "f").cluster("boxs")
