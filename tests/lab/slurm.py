@@ -1,7 +1,6 @@
 """A real Slurm cluster on this machine: nodes in network, PID, mount and UTS namespaces, one shared work directory.
 
     python -m tests.lab.slurm up [--no-accounting]      raise it and print its directory
-    python -m tests.lab.slurm env                       shell lines: SLURM_CONF and the prefix of the login node
     python -m tests.lab.slurm login -- squeue           run a command on the login node
     python -m tests.lab.slurm sh n1 -- hostname         run a command on a node, beside Slurm
     python -m tests.lab.slurm cut n3 | heal n3 | crash n3 | boot n3
@@ -12,6 +11,7 @@ In tests: `with SlurmLab() as lab: lab.run_on_login(["sinfo"])`. Two labs may st
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -29,6 +29,7 @@ from typing import Any
 
 from tests.lab import namespaces, packages
 from tests.lab import slurm_config as config
+from tests.lab.machines import Lab, by_hand
 from tests.lab.namespaces import wait_until
 from tests.lab.network import Network
 from tests.lab.slurm_config import ClusterShape
@@ -37,8 +38,8 @@ STATE_FILE = "lab.json"
 BY_HAND = Path("/var/tmp/dlaunch-slurm-lab")
 
 
-class SlurmLab:
-    """The cluster as a context manager. `work` is the directory that all nodes and the login node share."""
+class SlurmLab(Lab):
+    """The cluster. `work` is the directory that all nodes and the login node share."""
 
     def __init__(self, shape: ClusterShape | None = None, root: Path | None = None) -> None:
         self.shape = shape or ClusterShape()
@@ -59,17 +60,6 @@ class SlurmLab:
     @property
     def env(self) -> dict[str, str]:
         return {"SLURM_CONF": str(self.root / "slurm.conf")}
-
-    def __enter__(self) -> SlurmLab:
-        try:
-            self.up()
-        except BaseException:
-            self.down()
-            raise
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.down()
 
     # ---- raise and tear down
 
@@ -119,7 +109,7 @@ class SlurmLab:
         (self.root / STATE_FILE).write_text(json.dumps(state))
 
     @classmethod
-    def load(cls, root: Path) -> SlurmLab:
+    def standing(cls, root: Path) -> SlurmLab:
         """The lab that another process raised in `root`; raises FileNotFoundError."""
         state = json.loads((root / STATE_FILE).read_text())
         leaves = tuple(tuple(leaf) for leaf in state["shape"].pop("leaves"))
@@ -177,27 +167,27 @@ class SlurmLab:
 
     # ---- nodes
 
-    def boot(self, node: str) -> None:
-        """Switch a node on; it registers by itself."""
+    def boot(self, host: str) -> None:
+        """Switch a host on; it registers by itself."""
         argv = ["unshare", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "bash", "-c"]
-        with (self.root / f"log/console-{node}.log").open("ab") as console:
+        with (self.root / f"log/console-{host}.log").open("ab") as console:
             process = subprocess.Popen(
-                [*self.network.enter(node), *argv, config.node_init(self.root, node)],
-                env=self._environment(None),
+                [*self.network.enter(host), *argv, config.node_init(self.root, host)],
+                env=self.login_env(),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
                 start_new_session=True,
             )
         self._children.append(process)
-        self.inits[node] = process.pid
+        self.inits[host] = process.pid
         self._save()
-        self.network.heal(node)
+        self.network.heal(host)
 
-    def crash(self, node: str) -> None:
+    def crash(self, host: str) -> None:
         """Power loss: the cable goes first, so that no packet leaves, then every process dies."""
-        self.network.cut(node)
-        self._kill_node(node)
+        self.network.cut(host)
+        self._kill_node(host)
 
     def kill_slurmd(self, node: str) -> None:
         """Kill the daemon alone: the tasks and their slurmstepd live on."""
@@ -234,8 +224,8 @@ class SlurmLab:
         inside = f'hostname login; mount --bind {shlex.quote(str(self.root / "hosts"))} /etc/hosts; exec "$@"'
         return [*self.network.enter("login"), "unshare", "--mount", "--uts", "sh", "-c", inside, "sh", *argv]
 
-    def node_argv(self, node: str, argv: Sequence[str]) -> list[str]:
-        return ["nsenter", "-t", str(self._init_pid(node)), "--net", "--uts", "--ipc", "--pid", "--mount", *argv]
+    def host_argv(self, host: str, argv: Sequence[str]) -> list[str]:
+        return ["nsenter", "-t", str(self._init_pid(host)), "--net", "--uts", "--ipc", "--pid", "--mount", *argv]
 
     def run_on_login(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on the login node; it must succeed unless `check=False`. `env` adds to the environment."""
@@ -243,23 +233,23 @@ class SlurmLab:
 
     def run_on_node(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         """Run a command on a node, not as part of any job."""
-        return self._execute(self.node_argv(node, argv), **options)
+        return self._execute(self.host_argv(node, argv), **options)
 
     def popen_on_login(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> Any:
-        return subprocess.Popen(self.login_argv(argv), env=self._environment(env), **options)
+        return subprocess.Popen(self.login_argv(argv), env=self.login_env(**(env or {})), **options)
 
     def _execute(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, check: bool = True, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         options = {"timeout": 60, "cwd": self.work, **options}
-        done = subprocess.run(argv, env=self._environment(env), capture_output=True, text=True, **options)
+        done = subprocess.run(argv, env=self.login_env(**(env or {})), capture_output=True, text=True, **options)
         if check and done.returncode:
             raise AssertionError(f"{shlex.join(argv[-6:])} ended with {done.returncode}: {done.stderr or done.stdout}")
         return done
 
-    def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+    def login_env(self, **values: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-        return {**kept, "PATH": self.path, **self.env, **(extra or {})}
+        return {**kept, "PATH": self.path, **self.env, **values}
 
     # ---- waiting
 
@@ -301,45 +291,11 @@ def _alive(pid: int) -> bool:
     return False
 
 
-def main() -> None:
-    """The lab by hand."""
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.slurm", description="a real Slurm cluster by hand")
-    parser.add_argument("--dir", type=Path, default=BY_HAND)
-    commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up")
-    up.add_argument("--no-accounting", action="store_true")
-    for name in ("down", "env"):
-        commands.add_parser(name)
-    commands.add_parser("login").add_argument("argv", nargs=argparse.REMAINDER)
-    for name in ("sh", "cut", "heal", "crash", "boot"):
-        on_node = commands.add_parser(name)
-        on_node.add_argument("node")
-        if name == "sh":
-            on_node.add_argument("argv", nargs=argparse.REMAINDER)
-    by_hand(parser.parse_args())
-
-
-def by_hand(options: Any) -> None:
-    if options.command == "up":
-        options.dir.mkdir()
-        lab = SlurmLab(ClusterShape(accounting=not options.no_accounting), options.dir)
-        lab.up()
-        print(f"cluster of {lab.shape.nodes} nodes, shared work directory {lab.work}")
-        return
-    lab = SlurmLab.load(options.dir)
-    argv = [word for index, word in enumerate(getattr(options, "argv", ())) if index or word != "--"]
-    if options.command == "login":
-        os.execvpe("nsenter", lab.login_argv(argv), lab._environment(None))
-    elif options.command == "sh":
-        os.execvpe("nsenter", lab.node_argv(options.node, argv), lab._environment(None))
-    elif options.command == "env":
-        print("\n".join(f"export {name}={value}" for name, value in lab.env.items()))
-        print(f"alias login={shlex.quote(shlex.join(lab.login_argv([])))}")
-    else:
-        getattr(lab, options.command)(*([options.node] if "node" in options else []))
+def raise_by_hand(given: argparse.Namespace) -> str:
+    given.dir.mkdir()
+    lab = SlurmLab(ClusterShape(accounting=not given.no_accounting), given.dir).__enter__()
+    return f"cluster of {lab.shape.nodes} nodes, shared work directory {lab.work}"
 
 
 if __name__ == "__main__":
-    main()
+    by_hand("slurm", BY_HAND, {"--no-accounting": {"action": "store_true"}}, raise_by_hand, SlurmLab.standing)

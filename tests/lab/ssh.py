@@ -5,7 +5,7 @@ checkout and its environment. All hosts hang on a bridge inside the namespace of
 nothing shows in this machine's own network, and several labs may stand at once.
 
     python -m tests.lab.ssh up 4 [--share DIR]    raise n1 … n4
-    python -m tests.lab.ssh login -- CMD…         run CMD on the login node (its HOME has keys and inventory.yaml)
+    python -m tests.lab.ssh login [-- CMD…]       a shell, or CMD, in the login node's HOME with keys and inventory.yaml
     python -m tests.lab.ssh sh n2 -- CMD…         run CMD inside n2, without ssh
     python -m tests.lab.ssh cut|heal|freeze|crash|boot n2
     python -m tests.lab.ssh down
@@ -33,6 +33,7 @@ from typing import Any
 import yaml
 
 from tests.lab import namespaces, packages, seed
+from tests.lab.machines import EVENTS, Lab, by_hand
 from tests.lab.namespaces import wait_until
 from tests.lab.network import LOGIN, Network
 from tests.lab.seed import LOGIN_ADDRESS, SUBNET, HostOptions, Member
@@ -43,8 +44,8 @@ BY_HAND = Path(tempfile.gettempdir()) / "dlaunch-ssh-lab"
 SSHD_LISTENS = (":0016", "0A")  # port 22 and the state LISTEN, as /proc/net/tcp prints them
 
 
-class SshLab:
-    """N hosts n1 … nN and a login node. A context manager: on exit no process, namespace, mount or file is left.
+class SshLab(Lab):
+    """N hosts n1 … nN and a login node.
 
     `share`: folders of this machine that all hosts and the login node have in common.
     `options` hold for every host; `per_host` replaces them for single ones.
@@ -65,7 +66,7 @@ class SshLab:
         chosen = {**dict.fromkeys(self.hosts, options or HostOptions()), **(per_host or {})}
         self.members = [Member(name, self.address(name), chosen[name]) for name in self.hosts]
         addresses = {LOGIN: LOGIN_ADDRESS, **{name: self.address(name) for name in self.hosts}}
-        self._cables = Network(f"lab{secrets.token_hex(3)}", addresses)
+        self.network = Network(f"lab{secrets.token_hex(3)}", addresses)
         self._machines: dict[str, subprocess.Popen[bytes]] = {}
 
     @classmethod
@@ -73,19 +74,8 @@ class SshLab:
         """The lab that was raised in `directory` by another process; raises FileNotFoundError."""
         record = json.loads((directory / "lab.json").read_text())
         lab = cls(record["count"], share=record["share"], directory=directory)
-        lab._cables = replace(lab._cables, lab=record["id"])
+        lab.network = replace(lab.network, lab=record["id"])
         return lab
-
-    def __enter__(self) -> SshLab:
-        try:
-            self.up()
-        except BaseException:
-            self.down()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.down()
 
     # Where things are
 
@@ -116,7 +106,7 @@ class SshLab:
 
     def namespace(self, member: str) -> str:
         """Name of the network namespace of a host, or of `login`."""
-        return self._cables.namespace(member)
+        return self.network.namespace(member)
 
     def inventory_yaml(self, **settings: Any) -> str:
         """An inventory whose default cluster `lab` is this lab; `settings` add keys to it or replace them."""
@@ -135,17 +125,17 @@ class SshLab:
     def up(self) -> None:
         """Raise all; returns when every sshd listens."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        record = {"id": self._cables.lab, "count": len(self.hosts), "share": self.share}
+        record = {"id": self.network.lab, "count": len(self.hosts), "share": self.share}
         (self.directory / "lab.json").write_text(json.dumps(record))
         self._write_files()
-        self._cables.up()
+        self.network.up()
         for host in self.hosts:
             self._machines[host] = self._start(host)
         for host in self.hosts:
             self._wait_for_sshd(host)
 
     def down(self) -> None:
-        self._cables.down()
+        self.network.down()
         for machine in self._machines.values():
             machine.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -179,7 +169,7 @@ class SshLab:
         with (self.directory / host / "boot.log").open("wb") as log:
             return subprocess.Popen(
                 [
-                    *(*self._cables.enter(host), "unshare", "--uts", "--ipc", "--pid", "--mount"),
+                    *(*self.network.enter(host), "unshare", "--uts", "--ipc", "--pid", "--mount"),
                     *("--fork", "--kill-child", "sh", "-c", script),
                 ],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -203,13 +193,9 @@ class SshLab:
 
     # Bad days
 
-    def cut(self, host: str) -> None:
-        """Pull the cable."""
-        self._cables.cut(host)
-
     def heal(self, host: str) -> None:
         """Undo `cut` and `freeze`."""
-        self._cables.heal(host)
+        super().heal(host)
         namespaces.signal_all(self.namespace(host), signal.SIGCONT)
 
     def freeze(self, host: str) -> None:
@@ -237,7 +223,7 @@ class SshLab:
 
     # Running things
 
-    def network(self) -> AbstractContextManager[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """This thread, and what it starts, talk as the login node (addresses, not names: /etc/hosts stays ours)."""
         return namespaces.entered(self.namespace(LOGIN))
 
@@ -246,7 +232,7 @@ class SshLab:
         hosts = shlex.quote(str(self.directory / "hosts"))
         script = f'hostname login; mount --bind {hosts} /etc/hosts; exec "$@"'
         unshare = ["unshare", "--mount", "--propagation", "slave", "--uts"]
-        return [*self._cables.enter(LOGIN), *unshare, "sh", "-c", script, "sh", *argv]
+        return [*self.network.enter(LOGIN), *unshare, "sh", "-c", script, "sh", *argv]
 
     def login_env(self, **values: str) -> dict[str, str]:
         """The environment of a process on the login node: HOME holds the keys, and no agent is asked."""
@@ -281,39 +267,15 @@ class SshLab:
         return subprocess.run(self.host_argv(host, argv), **{**defaults, **options})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.ssh", description="Real SSH hosts on this machine.")
-    parser.add_argument("--directory", type=Path, default=BY_HAND, help="where the lab's files lie")
-    commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up")
-    up.add_argument("count", type=int)
-    up.add_argument("--share", action="append", default=[], help="a folder that all hosts have in common")
-    commands.add_parser("down")
-    commands.add_parser("login").add_argument("argv", nargs="+")
-    inside = commands.add_parser("sh")
-    inside.add_argument("host")
-    inside.add_argument("argv", nargs="+")
-    for event in ("cut", "heal", "freeze", "crash", "boot"):
-        commands.add_parser(event).add_argument("host")
-    _act(parser.parse_args())
-
-
-def _act(options: argparse.Namespace) -> None:
-    if options.command == "up":
-        packages.install(packages.SSH_LAB)
-        lab = SshLab(options.count, share=options.share, directory=options.directory).__enter__()
-        print(f"{', '.join(lab.hosts)} stand; inventory: {lab.home / 'inventory.yaml'}")
-        return
-    lab = SshLab.standing(options.directory)
-    if options.command == "login":
-        os.execvpe("nsenter", lab.login_argv(options.argv), lab.login_env())
-    elif options.command == "sh":
-        os.execvp("nsenter", lab.host_argv(options.host, options.argv))
-    elif options.command == "down":
-        lab.down()
-    else:
-        getattr(lab, options.command)(options.host)
+def raise_by_hand(given: argparse.Namespace) -> str:
+    packages.install(packages.SSH_LAB)
+    lab = SshLab(given.count, share=given.share, directory=given.dir).__enter__()
+    return f"{', '.join(lab.hosts)} stand; inventory: {lab.home / 'inventory.yaml'}"
 
 
 if __name__ == "__main__":
-    main()
+    options: dict[str, dict[str, object]] = {
+        "count": {"type": int},
+        "--share": {"action": "append", "default": [], "help": "a folder that all hosts have in common"},
+    }
+    by_hand("ssh", BY_HAND, options, raise_by_hand, SshLab.standing, (*EVENTS, "freeze"))

@@ -29,7 +29,7 @@ def on_login(lab: SshLab, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshLab]:
     """This thread, and threads it starts, are on the login node: its network, its home."""
     monkeypatch.setenv("HOME", str(lab.home))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    with lab.network():
+    with lab.entered():
         yield lab
 
 

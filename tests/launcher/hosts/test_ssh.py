@@ -189,7 +189,7 @@ class TestLimitsOfSshd:
 
     @pytest.fixture
     def narrow_network(self, narrow: SshLab) -> Iterator[SshLab]:
-        with narrow.network():
+        with narrow.entered():
             yield narrow
 
     def test_connections_turned_away_are_tried_again(self, narrow_network: SshLab) -> None:
