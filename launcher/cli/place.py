@@ -34,9 +34,12 @@ from launcher.console import print_json
 @click.option("--axes-free", is_flag=True, help="The script takes the order of axes from DLAUNCH_MESH: choose it too.")
 @click.option(
     "--traffic",
-    metavar="AXIS=BYTES[:CALLS],…|JOB",
-    help="Bytes (and all-reduces) per rank and step, e.g. tp=60e9:128; or a job whose recorder counted them.",
+    metavar="AXIS=BYTES[:CALLS],…|PRESET|JOB",
+    help="Bytes (and all-reduces) per rank and step, e.g. tp=60e9:128; or a bundled model, e.g. 8B, whose table tells "
+    "them; or a job whose recorder counted them.",
 )
+@click.option("--batch", type=click.IntRange(1), metavar="N", help="With a PRESET: global number of sequences.")
+@click.option("--seq", type=click.IntRange(1), default=4096, metavar="N", help="With a PRESET: tokens per sequence.")
 @click.option("--nics-per-node", type=click.IntRange(1), metavar="N", help="NICs that carry traffic between nodes.")
 @click.option("--nic-gbps", type=click.FloatRange(min=0, min_open=True), metavar="GBIT", help="Gbit/s of one NIC.")
 @click.option("--exclude", multiple=True, metavar="HOST|DEVICE", help="Leave free: a host, GPU3, a UUID, or n1:GPU3.")

@@ -17,11 +17,12 @@ from launcher.placement.measured import Measured, kept_measures
 from launcher.placement.place import place
 from launcher.placement.rendezvous import order_warning
 from launcher.placement.result import Placement
-from launcher.placement.traffic import counted_in_job, parse_traffic
+from launcher.placement.traffic import counted_in_job, of_model, parse_traffic
 from launcher.spec import MeshSpec
 from launcher.topology.model import HostTopology
 from launcher.topology.source import network_in, topologies_in, topologies_of
 from launcher.topology.switches import switch_paths, with_switches
+from workloads.common.config import PRESETS
 
 LEFTOVER = "dp_replicate"
 
@@ -39,6 +40,8 @@ class PlaceRequest:
     nproc_per_node: int | None = None
     axes_free: bool = False
     traffic: str | None = None
+    batch: int | None = None
+    seq: int = 4096
     nics_per_node: int | None = None
     nic_gbps: float | None = None
     exclude: Sequence[str] = ()
@@ -68,7 +71,7 @@ def placed(request: PlaceRequest) -> Answer:
     per_node, nodes = shape(request, mesh, hosts)
     whole, leftover = with_leftover(mesh, per_node * nodes)
     per_node = whole.world_size // nodes
-    traffic, source = traffic_of(request.traffic, whole)
+    traffic, source = traffic_of(request, whole)
     placement = place(
         whole,
         hosts,
@@ -91,10 +94,13 @@ def placed(request: PlaceRequest) -> Answer:
     return Answer(placement, tuple(bindings), used, order_warning([node.host for node in placement.nodes]), gaps)
 
 
-def traffic_of(text: str | None, mesh: MeshSpec) -> tuple[dict[str, Volume] | None, list[str]]:
+def traffic_of(request: PlaceRequest, mesh: MeshSpec) -> tuple[dict[str, Volume] | None, list[str]]:
     """What is sent by axis, and where that is known from. Raises InputError and CannotActError."""
+    text = request.traffic
     if text is None or "=" in text:
         return (None if text is None else parse_traffic(text, mesh)), []
+    if text in PRESETS:
+        return of_model(text, mesh, request.batch, request.seq), [f"traffic of the bundled workload with preset {text}"]
     counted = counted_in_job(text)
     sent = counted.on(mesh)
     axes = ", ".join(f"{axis} {volume.bytes:.4g} bytes" for axis, volume in sent.items())

@@ -18,9 +18,14 @@ from launcher.errors import CannotActError, InputError
 from launcher.placement.axes import groups_of
 from launcher.placement.collectives import bus_factor, rounds
 from launcher.placement.cost import Volume
-from launcher.spec import MeshSpec
+from launcher.spec import AXES, EXPERT_AXIS, MeshSpec
+from workloads.common.config import PRESETS
+from workloads.common.costs import Case, Sizes
+from workloads.common.states import rows_for
 
-EXAMPLE = "for example tp=60e9,dp_shard=49e9:64 (bytes, calls), or a job"
+EXAMPLE = "for example tp=60e9,dp_shard=49e9:64 (bytes, calls), a job, or a preset as 8B"
+DATA_AXES = ("dp_replicate", "dp_shard")
+SHARDED_VIEWS = {"ep_shard": "dp_shard", "tokens": "dp_shard"}  # groups that the table counts apart
 BYTES = {"Byte": 1, "Char": 1, "Bool": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4, "ComplexFloat": 8}
 LARGE = 8  # bytes of an element of any other type (Long, Double)
 NAMES = (
@@ -44,6 +49,30 @@ def parse_traffic(text: str, mesh: MeshSpec) -> dict[str, Volume]:
         except ValueError:
             raise InputError(f"{part!r} is not AXIS=BYTES", where="--traffic", help=EXAMPLE) from None
     return traffic
+
+
+def of_model(name: str, mesh: MeshSpec, batch: int | None, seq: int) -> dict[str, Volume]:
+    """What a preset of the bundled workloads sends, by their table. `batch` is the global number of sequences; default:
+    one for each data-parallel rank, with pipelines four times as many as stages. Raises InputError."""
+    if foreign := [axis for axis in mesh.degrees if axis not in (*AXES, EXPERT_AXIS)]:
+        raise InputError(f"the table has no axis {foreign[0]!r}", where="--traffic", help=EXAMPLE)
+    data, stages = (math.prod(mesh.degrees.get(axis, 1) for axis in axes) for axes in (DATA_AXES, ("pp",)))
+    whole = batch or data * (4 * stages if stages > 1 else 1)
+    case = Case(
+        Sizes.of(PRESETS[name]),
+        mesh.degrees,
+        rows_for(mesh.degrees),
+        whole,
+        seq,
+        micro_batches=max(1, whole // data) if stages > 1 else 1,
+    )
+    volumes: dict[str, Volume] = {}
+    for part in case.traffic():
+        axis = SHARDED_VIEWS.get(part.axis, part.axis)
+        before = volumes.get(axis, Volume(0.0))
+        messages = part.calls * rounds(part.exchange.collective, part.members)
+        volumes[axis] = Volume(before.bytes + part.sent, before.messages + messages)
+    return {axis: volume for axis, volume in volumes.items() if axis in mesh.degrees}
 
 
 @dataclass(frozen=True)

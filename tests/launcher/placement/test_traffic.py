@@ -10,9 +10,11 @@ from launcher.errors import InputError
 from launcher.placement import Network, place
 from launcher.placement.cost import Objective, Volume
 from launcher.placement.measured import Measured, MeasuredLink
-from launcher.placement.traffic import count, parse_traffic
+from launcher.placement.traffic import count, of_model, parse_traffic
 from launcher.spec import MeshSpec
 from tests.launcher.placement.hosts import host, uniform_host
+from workloads.common.config import PRESETS
+from workloads.common.costs import Sizes
 
 MESH = MeshSpec({"dp_shard": 4, "tp": 2})
 
@@ -88,3 +90,15 @@ def test_a_measured_ring_scales_the_links_and_keeps_their_proportions() -> None:
     scaled = place(MeshSpec({"tp": 2}), [host("n1", kinds)], 2, False, measured=Measured(MeasuredLink(0.0, 4.5, 4)))
     assert scaled.nodes == plain.nodes
     assert scaled.report.axes[0].chosen_gbps == pytest.approx(plain.report.axes[0].chosen_gbps / 2)
+
+
+def test_the_table_tells_a_presets_traffic_as_the_plan_does() -> None:
+    """7B over 8: blocks gathered in bfloat16 twice, the root once, all reduced in float32, less an eighth."""
+    sizes = Sizes.of(PRESETS["7B"])
+    root = sizes.embedding + sizes.output + sizes.root_norms
+    found = of_model("7B", MeshSpec({"dp_shard": 8}), None, 4096)
+    assert found["dp_shard"].bytes == pytest.approx((sizes.total * (2 + 2 + 4) - root * 2) * 7 / 8, rel=1e-6)
+    both = of_model("8B", MeshSpec({"pp": 2, "dp_shard": 2, "tp": 4}), None, 4096)
+    assert both.keys() == {"pp", "dp_shard", "tp"} and both["tp"].messages > both["dp_shard"].messages
+    with pytest.raises(InputError, match="no axis 'x'"):
+        of_model("8B", MeshSpec({"x": 2}), None, 4096)
