@@ -73,6 +73,12 @@ def test_the_tests_that_are_named_as_proof_exist(page: Path) -> None:
         assert not name or f"def {name}(" in (ROOT / file).read_text(), f"{page}: {file}::{name}"
 
 
+@page_by_page
+def test_the_files_of_the_code_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()):
+        assert any(ROOT.rglob(name)), f"{page}: {name}"
+
+
 # Generated pages
 
 
