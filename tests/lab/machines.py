@@ -96,7 +96,7 @@ def by_hand(
 
 
 def _act(lab: Lab, given: argparse.Namespace) -> None:
-    argv = [word for index, word in enumerate(getattr(given, "argv", ())) if index or word != "--"]
+    argv = [word for index, word in enumerate(getattr(given, "argv", ())) if index or word != "--"] or ["bash"]
     if given.command == "login":
         os.execvpe("nsenter", lab.login_argv(argv), lab.login_env())
     elif given.command == "sh":
