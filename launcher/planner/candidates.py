@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from launcher.planner.memory import Offload, device_memory, offload
 from launcher.planner.question import Question, case_of
 from launcher.planner.time import StepTime, step_time
 from launcher.spec import AXES, EXPERT_AXIS, MeshSpec
-from workloads.common.costs import Traffic
+from workloads.common.costs import Case, Traffic
 
 SAME = 0.05  # relative difference of times that the model cannot tell apart
 FAR = 5  # more cuts than any mesh has
@@ -139,32 +139,48 @@ def settled(question: Question, mesh: MeshSpec) -> Candidate:
 
     A pipeline takes as many micro-batches as it can, for its bubble. If nothing fits, what needs least memory.
     """
-    tried = [_smallest_fitting(question, mesh, checkpointing) for checkpointing in (False, True)]
-    fitting = [each for each in tried if each.fits]
-    if fitting:
-        return min(fitting, key=lambda each: each.cost)
-    return min(tried, key=lambda each: each.memory["total"])
+    counts = micro_batch_counts(question, mesh)
+    plain = _smallest_fitting(question, mesh, counts, checkpointing=False)
+    if plain.fits and plain.case.micro_batches == counts[0]:  # then checkpointing only adds compute
+        return _completed(question, plain)
+    tried = [plain, _smallest_fitting(question, mesh, counts, checkpointing=True)]
+    if any(each.fits for each in tried):
+        return min((_completed(question, each) for each in tried if each.fits), key=lambda each: each.cost)
+    return _completed(question, min(tried, key=lambda each: each.memory["total"]))
 
 
-def _smallest_fitting(question: Question, mesh: MeshSpec, checkpointing: bool) -> Candidate:
+def micro_batch_counts(question: Question, mesh: MeshSpec) -> list[int]:
     data = mesh.degrees.get("dp_replicate", 1) * mesh.degrees.get("dp_shard", 1)
     counts = divisors(question.batch // data)
-    if mesh.degrees.get("pp", 1) > 1:
-        counts = counts[-1:]
+    return counts[-1:] if mesh.degrees.get("pp", 1) > 1 else counts
+
+
+@dataclass(frozen=True)
+class _Trial:
+    case: Case
+    memory: Mapping[str, float]
+    fits: bool
+
+
+def _smallest_fitting(question: Question, mesh: MeshSpec, counts: Sequence[int], checkpointing: bool) -> _Trial:
     for micro_batches in counts:
         case = case_of(question, mesh, micro_batches, checkpointing)
         memory = device_memory(question, case)
         fits = memory["total"] <= question.machine.device.memory
         if fits or micro_batches == counts[-1]:
             break
-    traffic = tuple(case.traffic())
+    return _Trial(case, memory, fits)
+
+
+def _completed(question: Question, trial: _Trial) -> Candidate:
+    case, traffic = trial.case, tuple(trial.case.traffic())
     return Candidate(
-        mesh,
-        micro_batches,
-        checkpointing,
-        fits,
-        memory,
+        MeshSpec(case.degrees),
+        case.micro_batches,
+        case.checkpointing,
+        trial.fits,
+        trial.memory,
         traffic,
         step_time(question, case, traffic),
-        offload(question, micro_batches, memory),
+        offload(question, case.micro_batches, trial.memory),
     )
