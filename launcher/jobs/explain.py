@@ -14,11 +14,13 @@ from launcher.jobs.slurm_submit import script_text
 from launcher.render import NodeLaunch, leftovers, rank_variables
 from launcher.secrets import MASK, is_secret
 
+RUNTIMES = {"CUDA_VISIBLE_DEVICES": "CUDA", "ROCR_VISIBLE_DEVICES": "ROCm"}
+
 
 def plan_lines(prepared: Prepared) -> list[str]:
     """The plan in a few lines."""
     record, spec = prepared.record, prepared.spec
-    devices = "CUDA" if record.nodes and record.nodes[0].devices else "CPU"
+    devices = RUNTIMES[record.nodes[0].visible_variable] if record.nodes and record.nodes[0].devices else "CPU"
     lines = [
         f"job      {record.job}",
         f"cluster  {record.cluster}: {_nodes(prepared)}, {spec.nproc_per_node} ranks each"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.topology.links import is_direct
 from launcher.topology.model import HostTopology, connected
 
 Member = tuple[str, int]  # host and index of a device; -1 for a host without devices
@@ -57,7 +58,7 @@ def host_sets(host: HostTopology) -> list[NamedSet]:
     """The host itself and the sets of its devices, most telling first."""
     index = {device.name: device.index for device in host.devices}
     found = [(f"host {host.host}", frozenset(members_of(host)))]
-    found += [("NVLink", group(host, part)) for part in host.components if len(part) > 1]
+    found += [(direct_name(host), group(host, part)) for part in host.components if len(part) > 1]
     for kinds, name in (({"PIX"}, "PCIe switch"), ({"PIX", "PXB"}, "PCIe switches")):
         pairs = [(index[link.a], index[link.b]) for link in host.device_links if link.kind in kinds]
         found += [(name, group(host, part)) for part in connected(index.values(), pairs) if len(part) > 1]
@@ -65,6 +66,12 @@ def host_sets(host: HostTopology) -> list[NamedSet]:
     for node in nodes:
         found.append((f"NUMA {node}", group(host, [d.index for d in host.devices if d.numa == node])))
     return found
+
+
+def direct_name(host: HostTopology) -> str:
+    """What the vendor calls its links between devices."""
+    kinds = sorted({link.kind for link in host.device_links if is_direct(link.kind)})
+    return "/".join("NVLink" if kind == "NV" else kind for kind in kinds)
 
 
 def group(host: HostTopology, indexes: Iterable[int]) -> frozenset[Member]:
