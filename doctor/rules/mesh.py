@@ -16,7 +16,7 @@ from doctor.rules.fleet import Fleet, fleet_of
 from doctor.text import fold, fold_hosts, name_ranks
 from launcher.common.binding import RankReport
 from launcher.common.finding import Evidence, Finding, unknown
-from launcher.placement.verify import verify
+from launcher.common.verify import verify
 
 NEAR_AXES = ("tp", "ep", "cp")  # they talk within every layer
 SHOWN = 6

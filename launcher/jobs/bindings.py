@@ -8,6 +8,7 @@ from typing import Any
 from launcher.common.agent_status import AgentStatus
 from launcher.common.binding import RankReport
 from launcher.common.finding import Finding
+from launcher.common.verify import verify
 from launcher.jobs.record import JobRecord
 
 
@@ -18,8 +19,6 @@ def reports(statuses: Sequence[AgentStatus]) -> list[RankReport]:
 
 def differences(record: JobRecord, statuses: Sequence[AgentStatus]) -> list[Finding]:
     """A finding for each way in which ranks are elsewhere than planned."""
-    from launcher.placement.verify import verify
-
     return verify(record.planned_ranks(), reports(statuses)) if is_bound(record) else []
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from launcher.common.binding import PlannedRank, RankReport, index_list
+from launcher.common.verify import hca_allows, verify
 from launcher.placement import place
 from launcher.placement.binding import bind
 from launcher.placement.rendezvous import c10d_order, order_warning
-from launcher.placement.verify import hca_allows, verify
 from launcher.spec import MeshSpec, format_coordinate
 from launcher.topology import HostTopology, Link
 from tests.launcher.placement.hosts import uniform_host
