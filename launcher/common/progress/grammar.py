@@ -34,7 +34,7 @@ _HELD_OUT_LINE = re.compile(
 )
 _HELD_OUT = re.compile(r"valid|eval|test", re.I)
 _NO_STEP_LINE = re.compile(
-    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|"
+    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|checkpoint\w*|"
     r"warm(?:ing)?[ -]?up|early stop\w*)\b"
     r"(?!\s*(?:time|cost)?\s*[:=]?\s*[\d.])",
     re.I,
@@ -49,7 +49,7 @@ _RANK_PREFIX = re.compile(r"\W*(?:\d+|[\w.\-]*\d|\w[\w.\- ]*[,( ]+(?:pid|rank|ip
 _PLACES = (
     re.compile(r"\b(?:iter|iteration|step|batch)(?:\(train\))?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)", re.I),
     re.compile(r"\[\s*(?P<epoch>\d+)(?:/\d+)?\s*\]\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)"),
-    re.compile(r"(?:epoch|train)\W{0,3}(?P<epoch>\d+)(?:/\d+)?\W{1,6}(?P<step>\d+)\s*/\s*(?P<total>\d+)", re.I),
+    re.compile(r"(?:epoch|train)\W{0,3}(?P<epoch>\d+)(?!\.\d)(?:/\d+)?\W{1,6}(?P<step>\d+)\s*/\s*(?P<total>\d+)", re.I),
     re.compile(r"^\W*\[\s*(?P<epoch>\d+)\s*\]\s+(?P<step>\d+)\s*\|\|"),
     re.compile(r"^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|"),
     re.compile(r"\[\s*(?P<epoch>\d+),\s*(?P<step>\d+)\s*\]\s*:?\s*(?:\w+\s)?loss", re.I),
@@ -59,6 +59,10 @@ _PLACES = (
     re.compile(r"loss\W+[\d.]+\s+\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"第\s*(?P<step>\d+)\s*(?:步|次|批|个)"),
     re.compile(r"^\W*(?P<step>\d+)\s*/\s*(?P<total>\d+)\]?\W+(?:\w+\s)?loss", re.I),
+    re.compile(r"\btrain(?:ing)?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
+    re.compile(r"\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s+\|\s+<\s+\|"),  # [12/90 01:50 < 08:31, 0.2 it/s, Epoch 1/3]
+    re.compile(r"(?:^|\]\s*)\[\s*(?P<step>\d+)\s*\]\s+[a-z_/]+="),
+    re.compile(r"\b(?:step|iter|iteration|update)\W{1,6}(?P<step>\d+)\W{1,4}(?:\w+\s)?loss", re.I),
     re.compile(r"\bepoch\s*\[\s*(?P<epoch>\d+)(?:/\d+)?\s*\]\W+(?:step|iter|batch)\w*\W+(?P<step>\d+)", re.I),
 )
 _DICT = re.compile(r"[^{}]{0,120}\{\s*[\w/]+:")  # the quotes are gone by then

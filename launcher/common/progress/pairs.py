@@ -9,13 +9,13 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, ord("'"), ord('"'), ord("\\")))
 _DATES = re.compile(
     r"\b\d{4}[-/]\d\d?[-/]\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?"  # 2025-03-04 00:44:44,441
-    r"|\b\d\d?/\d\d?(?:/\d{2,4})?[ T]\d\d:\d\d(?::\d\d)?"  # 08/21 02:58:41
+    r"|\b\d\d?/\d\d?(?:/\d{2,4})?[ T]\d\d:\d\d(?::\d\d)?(?! <)"  # 08/21 02:58:41, but 12/90 01:50 < 08:31 is a bar
     r"|(?:\d+ days?, ?)?(?<![\d.])\d{1,3}:\d\d(?::\d\d)?(?:\.\d+)?(?![\d.])"  # 0:22:35
 )
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _TOKEN = re.compile(
     r"(?P<word>[^\W\d][\w/@.%\-]*(?:\s?\([^()|:=]{1,24}\)(?=\s*[:=：]))?(?:\([A-Za-z]{1,12}\))?)"
-    rf"|(?P<number>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER})(?![\w/]))?(?P<suffix>[A-Za-zµ%][\w/%]*|/s(?:ec)?\b)?"
+    rf"|(?P<number>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER})(?![\w/]))?(?P<suffix>[A-Za-zµ%][\w/%]*|/s(?:ec)?\b(?:/\w+)?)?"
     r"|(?P<sep>[:=：])"
     r"|(?P<mark> - |[\[(])|(?P<bar>[|,;\](){}<>\t•>])"
 )
@@ -24,6 +24,7 @@ _UNIT_WORD = re.compile(
 )
 _SEPARATED = re.compile(r"\s*[:=：]")
 _UNIT_BRACKET = re.compile(r"(.*?)\s?\(([^()]*)\)$")
+_TIME = re.compile(r"t|time", re.I)
 _GROUP = re.compile(r"group \d+|last|step|now|cur(?:rent)?", re.I)
 
 
@@ -88,7 +89,9 @@ def _pair(words: list[str], number: float, of: float | None, suffix: str, joined
     bracket = _UNIT_BRACKET.match(key) if key.endswith(")") else None
     if bracket:
         key, note = bracket[1], bracket[2]
-        if not _GROUP.fullmatch(note):
+        if _TIME.fullmatch(note):
+            key = f"{key} time"  # Batch (t): 0.412
+        elif not _GROUP.fullmatch(note):
             unit = suffix or note
             if any(character.isdigit() or character == " " for character in note):
                 key = ""  # throughput (actual avg), lr(1e-4): another quantity than the bare name

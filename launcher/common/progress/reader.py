@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from launcher.common.progress.grammar import Reading, header, may_say_progress, measures, read_line, wrapped
 from launcher.common.progress.record import Progress
+from launcher.common.progress.tables import Columns, columns, named_row
 
 _LONGEST_TAIL = 1 << 20  # bytes of a line without an end that are kept
 _BLOCK_LINES = 40  # lines after a header that may still belong to it
@@ -34,6 +35,7 @@ class LogReader:
         self._open: _Open | None = None
         self._bar_total: int | None = None
         self._full = False  # a whole report of a step was seen: lines with rates alone repeat it
+        self._table: Columns | None = None  # the last line that named columns
         self._trained = False  # a line without validation was seen: lines with it are no steps
 
     @property
@@ -63,6 +65,7 @@ class LogReader:
         return records
 
     def _read_part(self, text: str, segment: int) -> list[Progress]:
+        text = (named_row(self._table, text) if self._table else None) or text
         if self._open is None and not may_say_progress(text):
             return []
         reading = read_line(text)
@@ -73,6 +76,7 @@ class LogReader:
 
     def _start(self, text: str, segment: int, reading: Reading | None) -> list[Progress]:
         if reading is None:
+            self._table = columns(text) or self._table
             announced = header(text)
             if announced is not None:
                 record = replace(announced, line=self._line, segment=segment)

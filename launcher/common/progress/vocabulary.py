@@ -24,6 +24,11 @@ _TIMES = (
     "sec/iter", "seconds/step", "elapsed_time_per_step", "step_duration", "time/step", "time/iter", "avg_batch_cost",
     "time_per_batch", "iter_dt", "per_step_time", "ms", "batch_timing", "secs/step", "s/batch", "sec/batch",
 )  # fmt: skip
+_RATES = (
+    "it/s", "iter/s", "iters/s", "steps/s", "step/s", "train_speed", "batch/s", "it/sec", "iter/sec", "steps/sec",
+    "ups", "updates/s", "steps_per_sec", "steps_per_second", "iters_per_sec", "it_per_sec", "iterations/s",
+    "batches_per_sec",
+)  # fmt: skip
 _TOKENS_EACH = (
     "tokens/s/gpu", "tps/gpu", "tokens_per_sec_per_gpu", "tokens_per_second_per_gpu", "tokens_per_gpu_per_second",
     "tokens/s/device", "tokens/sec/device", "tokens/sec/gpu", "tgs", "tokens/gpu/s", "throughput/device/tps",
@@ -45,12 +50,13 @@ _MEMORY = (
     "memory", "mem", "max_mem", "max_memory", "memory/max_mem_active", "memallocated", "gpu_memory", "max_mem_mb",
     "gpu_memory/gpu_active_mem", "cuda_memory_allocated", "peak_mem", "peak_memory", "gpu_mem", "vram", "cuda_mem",
     "max_memory_allocated", "max_memory_allocated_gb", "peak_memory_active", "mem_allocated",
+    "memory_usage", "mem_usage", "gpu_memory_usage",
 )  # fmt: skip
 
 FIELDS: dict[str, tuple[str, float]] = {
     **dict.fromkeys(_TIMES, ("step_s", 1.0)),
     **dict.fromkeys(("ms/it", "ms/step", "ms/iter", "ms/batch"), ("step_s", 1e-3)),
-    **dict.fromkeys(("it/s", "iter/s", "iters/s", "steps/s", "step/s", "train_speed", "batch/s"), ("rate", 1.0)),
+    **dict.fromkeys(_RATES, ("rate", 1.0)),
     **dict.fromkeys(_TOKENS_EACH, ("tokens_per_s_per_device", 1.0)),
     **dict.fromkeys(_TOKENS, ("tokens_per_s", 1.0)),
     **dict.fromkeys(_SAMPLES, ("samples_per_s", 1.0)),
@@ -131,7 +137,7 @@ def meaning(key: str, unit: str, joined: bool) -> Meaning:
     if head.startswith("critic"):
         return NOTHING
     if head.startswith("tim"):  # timing_s/step, time/forward
-        return Meaning("step_s") if tail in COUNTERS else NOTHING
+        return Meaning("step_s", _unit_factor("step_s", unit.lower())) if tail in COUNTERS else NOTHING
     if normalise(unit) in FIELDS and "/" in unit:  # tokens per GPU (tokens/s/GPU)
         return Meaning(*FIELDS[normalise(unit)])
     return _field(name, unit) or _field(tail, unit) or _counter(name, unit, joined)

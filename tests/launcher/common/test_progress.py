@@ -85,6 +85,18 @@ LINES = [
     ("[Epoch 1, Batch 12] loss: 2.25", {"step": 12, "epoch": 1, "loss": 2.25}),
     ("Train: Epoch 3 [12/50] loss 0.25 data loading: 0.03s", {"step": 12, "total": 50, "loss": 0.25}),
     ("rank=3 epoch=1 step=12/100 loss=2.25 time=0.5", {"step": 12, "total": 100, "loss": 2.25, "step_s": 0.5}),
+    ("Train Epoch: 1 [12/99 (2%)] Data (t): 0.25 Batch (t): 1.5, 99.5/s, 12.5/s/gpu LR: 0.5 Scale: 14.5 Loss: 2.5",
+     {"step": 12, "step_s": 1.5, "data_s": 0.25, "lr": 0.5, "samples_per_s": 99.5, "loss": 2.5}),
+    ("I0101 logging_writer.py:48] [12] learning_rate=0.5, loss=2.5, steps_per_sec=2.5",
+     {"step": 12, "lr": 0.5, "loss": 2.5, "step_s": 0.4}),
+    ("helpers.py:102] Training  [  12/99]  eta: 12:34:56  lr: 0.5 (0.5)  loss: 2.5 (3.5)  time: 0.25  data: 0.125",
+     {"step": 12, "total": 99, "lr": 0.5, "loss": 2.5, "step_s": 0.25, "data_s": 0.125}),
+    ("[ 12/90 04:12 < 30:51, 0.5 it/s, Epoch 0.12/1]", {"step": 12, "total": 90, "step_s": 2.0, "epoch": 0.12}),
+    ("Step... (12 | Loss: 2.5, Learning Rate: 1e-04)", {"step": 12, "loss": 2.5, "lr": 1e-4}),
+    ("Step: 12/90, Loss: 2.5, Time/step: 412.5 ms, Memory usage: 1.5GB",
+     {"step": 12, "loss": 2.5, "step_s": 0.4125, "memory_bytes": 1.5e9}),
+    ("Iter 12: Train loss 2.5, Learning Rate 1.0e-05, It/sec 2.5, Tokens/sec 1234.5, Trained Tokens 99",
+     {"step": 12, "loss": 2.5, "lr": 1e-5, "step_s": 0.4, "tokens_per_s": 1234.5}),
     ("Epoch 1/2: 100%|██| 12/12 [00:05<00:00, 2.0batch/s, loss=2.25]", {"step": 12, "step_s": 0.5, "loss": 2.25}),
 ]  # fmt: skip
 
@@ -130,6 +142,9 @@ def test_a_line_gives_its_step(line: str, expected: dict[str, Any]) -> None:
         "Epoch 12 finished, mean loss 2.25",
         "Evaluating: 12%|█ | 12/100 [00:05<00:35,  2.48it/s, loss=2.25]",
         "warning: step time 12 s",
+        "Checkpoint for step 500 written, loss when written 2.5",
+        "step,val_loss,val_accuracy\n12,2.5,0.5",
+        "batch_size,steps,loss_scale\n12,90,2.5",
     ],
 )
 def test_what_only_looks_like_progress_is_passed_over(line: str) -> None:
@@ -146,6 +161,19 @@ def test_a_block_gathers_its_lines() -> None:
 
 def test_a_header_without_measures_is_no_step() -> None:
     assert read("==== Step 2/5 ====\nFetching the sources\n") == []
+
+
+@pytest.mark.parametrize("separator", [",", " | ", "\t", "    "])
+def test_numbers_under_the_names_of_columns_are_read_by_them(separator: str) -> None:
+    rows = (
+        "step loss lr step_time note",
+        "12 2.5 1e-4 0.25 -",
+        "a line of prose, with loss",
+        "13 nan 1e-4 0.5 -",
+    )
+    first, second = read("".join(separator.join(row.split(" ")) + "\n" for row in rows))
+    assert (first.step, first.loss, first.lr, first.step_s, first.line) == (12, 2.5, 1e-4, 0.25, 2)
+    assert second.step == 13 and math.isnan(second.loss or 0)
 
 
 def test_a_row_wrapped_in_the_middle_of_a_word_is_joined() -> None:
