@@ -18,7 +18,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.events import Resize
-from textual.reactive import reactive
+from textual.reactive import var
 from textual.screen import Screen
 
 from launcher.common.text import printable
@@ -71,8 +71,8 @@ class TopApp(App[None]):
         Binding("greater_than_sign,full_stop", "seek(1)", "on in a recording"),
     ]
 
-    snapshot: reactive[Snapshot | None] = reactive(None, always_update=True)
-    paused = reactive(False)
+    snapshot: var[Snapshot | None] = var(None, always_update=True)  # a reactive would paint the whole screen
+    paused = var(False)
 
     def __init__(self, open_source: Callable[[], Source] | None = None, options: TopOptions | None = None) -> None:
         super().__init__()
