@@ -17,6 +17,7 @@ _PREFIXES = tuple(
     for pattern in (
         r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?",  # mpirun --tag-output
         r"\[rank(?P<rank>\d+)\]:?\s?",  # torch and torchrun
+        r"\{\"(?:log|message|msg|text)\": ?\"",  # docker's and others' JSON lines
         r"\[(?:default|worker)?(?P<local>\d+)\]:\s?",  # torchrun -t, others
         r"(?P<rank>\d{1,6}): ",  # srun -l
         r"\((?:\S+ )?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\)\s?",  # Ray

@@ -131,11 +131,22 @@ class LogReader:
     def read(self, blocks: Iterable[str]) -> None:
         """Take blocks of whole lines, in order: bytes as Latin-1, which costs nothing; what is kept is decoded."""
         for block in blocks:
-            if every_line_has(_INFO, block):
+            if self._only_known_paths(block):
+                pass
+            elif every_line_has(_INFO, block):
                 self._read_info(block)
             else:
                 self._read_lines(block.split("\n")[:-1])
             self.lines += block.count("\n")
+
+    def _only_known_paths(self, block: str) -> bool:
+        """Count a block of nothing but connections over known paths: the great mass of a large job's log."""
+        found = {path: block.count(f"{path}\n") for path in self.paths}
+        if sum(found.values()) != block.count("\n"):
+            return False
+        for path, count in found.items():
+            self.paths[path] += count
+        return True
 
     def _read_info(self, block: str) -> None:
         """A block of lines at INFO level: what is plenty is counted and never looked at by the line."""
@@ -179,7 +190,8 @@ class LogReader:
             writer = self._writer(number, prefix, message)
             if writer.process.passes_over(message):
                 return
-        line = replace(writer.line, text=clean(decoded(message)[:MESSAGE_LIMIT]))
+        like = writer.line
+        line = LogLine(like.origin, clean(decoded(message)[:MESSAGE_LIMIT]), like.level, like.source, like.time)
         self._learn_path(message)
         writer.process.take(line.text)
         if self.words.search(message):

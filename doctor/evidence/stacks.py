@@ -74,7 +74,7 @@ _ANY_THREAD = re.compile(
     rb"|^Thread \d+ \(.*LWP \d+|^#\d+\s+(?:0x[0-9a-f]+ in )?\S+ \(",
     re.M,
 )
-_MARKS = (b"hread ", b"#0 ", b"Process ")  # one of which any text with stacks holds
+_MARKS = (b"hread ", b"#0 ")  # one of which any text with stacks holds
 _DOCUMENT = re.compile(rb"\s*[\[{]\s*[\[{\"\]}]")  # JSON: a prefix such as [rank0] is none
 _BARE = re.compile(
     r"^\s*[\w.<>:~\[\], ]+ \([^()\s]+\.(?:py|so|cc|cpp|h)\b[^()]*(?::\d+)?\)?$|^cu[A-Z]\w+$|^caller: \w+"

@@ -11,6 +11,7 @@ may attach) and at last `fr.RANK.view.json` (what the process knows of its group
 from __future__ import annotations
 
 import _thread
+import faulthandler
 import json
 import os
 import sys
@@ -26,6 +27,8 @@ def start() -> None:
     rank = os.environ.get("RANK", "")
     if not directory or not rank or not _is_rank(directory):
         return
+    if not faulthandler.is_enabled():
+        faulthandler.enable()  # a crash in native code then leaves the Python stacks in the rank's stderr
     fifo = f"{directory}/{FIFO}"
     if not os.path.exists(fifo):  # noqa: PTH110 - pathlib would cost the user's start-up 10 ms
         os.mkfifo(fifo, 0o600)
