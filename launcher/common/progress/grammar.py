@@ -139,7 +139,12 @@ def read_line(text: str) -> Reading | None:
         return reading if _is_report(text, found, reading.progress) else None
     row = "|" in text
     announced = row and any(pair.of for pair in found)  # a row may be wrapped before its first measure
-    if not (reading.progress.measured or announced) or _NO_STEP_LINE.search(text) or _only_losses_of_both(reading):
+    if (
+        not (reading.progress.measured or announced)
+        or _is_setting(found, reading.progress)
+        or _NO_STEP_LINE.search(text)
+        or _only_losses_of_both(reading)
+    ):
         return None
     return replace(reading, row=row)
 
@@ -153,6 +158,12 @@ def _is_report(text: str, found: list[Pair], progress: Progress) -> bool:
     return not any("runtime" in name or name.startswith("eval_") for name in names) and any(
         value is not None for value in company
     )
+
+
+def _is_setting(found: list[Pair], progress: Progress) -> bool:
+    """Whether it is a configuration: how many steps there are to be, and at which learning rate."""
+    told = {name for name in EVIDENCE if getattr(progress, name) is not None}
+    return told == {"lr"} and any(pair.number == progress.step and pair.key.lower().endswith("s") for pair in found)
 
 
 def _only_losses_of_both(reading: Reading) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from launcher.common.progress.vocabulary import MAGNITUDES, UNITS
+
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-~])")
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, ord("'"), ord('"'), ord("\\")))
 _DATES = re.compile(
@@ -63,7 +65,8 @@ def pairs(text: str) -> list[Pair]:
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if word := token["word"]:
-            if after_number and _UNIT_WORD.fullmatch(word) and not _SEPARATED.match(text, token.end()):
+            unit = after_number and _UNIT_WORD.fullmatch(word) and not _SEPARATED.match(text, token.end())
+            if unit and (not found[-1].unit or "/" in word):
                 found[-1] = _with_unit(found[-1], word)
             elif joined and word.lower() in ("nan", "inf"):
                 found.append(_pair(words, float(word), None, "", joined, True))
@@ -76,7 +79,7 @@ def pairs(text: str) -> list[Pair]:
             of, suffix = token["of"], token["suffix"] or ""
             exact = "e" not in number.lower()
             found.append(_pair(words, to_number(number), to_number(of) if of else None, suffix, joined, exact))
-            words, joined, after_number = [], False, not suffix
+            words, joined, after_number = [], False, not suffix or suffix.lower() in MAGNITUDES
         elif kind == "sep":
             joined, after_number = bool(words), False
         elif not (token["mark"] in ("[", "(") and joined):
@@ -100,4 +103,6 @@ def _pair(words: list[str], number: float, of: float | None, suffix: str, joined
 
 
 def _with_unit(pair: Pair, unit: str) -> Pair:
-    return pair._replace(unit=unit, key=pair.key or unit)
+    """With a unit that stands apart: `9.4 ms`, `12.3K tokens/s`."""
+    number = pair.number * UNITS[pair.unit.lower()] if pair.unit else pair.number
+    return pair._replace(number=number, unit=unit, key=pair.key or unit)

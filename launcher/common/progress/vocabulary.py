@@ -27,13 +27,14 @@ _TIMES = (
 _RATES = (
     "it/s", "iter/s", "iters/s", "steps/s", "step/s", "train_speed", "batch/s", "it/sec", "iter/sec", "steps/sec",
     "ups", "updates/s", "steps_per_sec", "steps_per_second", "iters_per_sec", "it_per_sec", "iterations/s",
-    "batches_per_sec",
+    "batches_per_sec", "train_steps/sec", "train_steps_per_sec",
 )  # fmt: skip
 _TOKENS_EACH = (
     "tokens/s/gpu", "tps/gpu", "tokens_per_sec_per_gpu", "tokens_per_second_per_gpu", "tokens_per_gpu_per_second",
     "tokens/s/device", "tokens/sec/device", "tokens/sec/gpu", "tgs", "tokens/gpu/s", "throughput/device/tps",
     "throughput/device/tokens_per_second",
-    "perf/throughput", "tok/s/gpu", "tokens/second/gpu", "tps_per_gpu", "tokens_per_device_per_second",
+    "perf/throughput", "tok/s/gpu", "tok/sec/gpu", "tok/s/device",
+    "tokens/second/gpu", "tps_per_gpu", "tokens_per_device_per_second",
     "tokens_per_sec_per_device", "tokens_per_second_per_device", "tokens/s/chip", "tokens/gpu/sec",
 )  # fmt: skip
 _TOKENS = (
@@ -151,7 +152,8 @@ def _loss(name: str) -> Meaning:
         return Meaning("held_out") if _HELD_OUT.search(name) or name in _ABBREVIATED_LOSSES else NOTHING
     words = set(re.split(r"[_/.\s]+", name)) - {""}
     if words <= _MAIN_LOSS:
-        return Meaning("loss", rank=3 if "reduced" in words else 2)
+        whole = 4 if "reduced" in words else 3 if "total" in words or words == {"loss"} else 2
+        return Meaning("loss", rank=whole)
     return Meaning("loss", rank=1) if words <= _MEAN_LOSS else Meaning("other_loss")
 
 

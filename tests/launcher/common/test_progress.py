@@ -97,6 +97,10 @@ LINES = [
      {"step": 12, "loss": 2.5, "step_s": 0.4125, "memory_bytes": 1.5e9}),
     ("Iter 12: Train loss 2.5, Learning Rate 1.0e-05, It/sec 2.5, Tokens/sec 1234.5, Trained Tokens 99",
      {"step": 12, "loss": 2.5, "lr": 1e-5, "step_s": 0.4, "tokens_per_s": 1234.5}),
+    ("t.py:1] Step 1,200: loss 2.5 (412.5 ms/step, 12.5K tok/s, 1.5K tok/sec/gpu)",
+     {"step": 1200, "loss": 2.5, "step_s": 0.4125, "tokens_per_s": 12500.0, "tokens_per_s_per_device": 1500.0}),
+    ("(step=0000012) ce_loss: 1.5, aux_loss: 1.0, total_loss: 2.5, Train Steps/Sec: 2.50",
+     {"step": 12, "loss": 2.5, "step_s": 0.4, "aux_loss": 1.0}),
     ("Epoch 1/2: 100%|██| 12/12 [00:05<00:00, 2.0batch/s, loss=2.25]", {"step": 12, "step_s": 0.5, "loss": 2.25}),
 ]  # fmt: skip
 
@@ -142,6 +146,8 @@ def test_a_line_gives_its_step(line: str, expected: dict[str, Any]) -> None:
         "Epoch 12 finished, mean loss 2.25",
         "Evaluating: 12%|█ | 12/100 [00:05<00:35,  2.48it/s, loss=2.25]",
         "warning: step time 12 s",
+        "Namespace(lr=0.5, steps=90, loss_fn='ce', epochs=3)",
+        '{"train": {"steps": 90, "lr": 3e-4, "loss_type": "ce"}, "seed": 1}',
         "Checkpoint for step 500 written, loss when written 2.5",
         "step,val_loss,val_accuracy\n12,2.5,0.5",
         "batch_size,steps,loss_scale\n12,90,2.5",
