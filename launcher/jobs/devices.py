@@ -15,6 +15,7 @@ from launcher.spec import JobSpec, MeshSpec
 from launcher.topology import HostTopology
 
 if TYPE_CHECKING:  # imported where devices are placed: without any, a start needs none of it
+    from launcher.inventory import Cluster
     from launcher.placement import Placement
 
 
@@ -26,6 +27,17 @@ class Assignment:
     mesh: MeshSpec
     notes: Sequence[str] = ()
     placement: Placement | None = None
+
+
+def hosts_to_take(spec: JobSpec, cluster: Cluster, candidates: Sequence[str]) -> list[str]:
+    """As many of the candidates as the job has nodes: neighbours, where the inventory tells racks or switches."""
+    if cluster.kind != "ssh" or not any(entry.rack or entry.switch for entry in cluster.hosts):
+        return list(candidates[: spec.nodes])
+    from launcher.placement import place
+    from launcher.topology.switches import with_inventory
+
+    hosts = with_inventory([HostTopology(name) for name in candidates], cluster)
+    return [node.host for node in place(spec.mesh, hosts, spec.nproc_per_node, axes_free=False).nodes]
 
 
 def free_devices(topology: HostTopology) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.common.paths import JobPaths
 from launcher.errors import InputError
-from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine
+from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine, hosts_to_take
 from launcher.jobs.endpoint import agree_on_endpoint, local_meeting
 from launcher.jobs.record import JobRecord, RankRecord
 from launcher.jobs.request import RunRequest, build_spec, candidate_hosts, environments
@@ -77,7 +77,7 @@ def prepare(request: RunRequest) -> Prepared:
     check_restarts(shape, cluster)
     wanted = environments(request, cluster)
     job = new_job_id(shape.name)
-    site = open_site(cluster, candidates[: shape.nodes], shape.script, shape.sync)
+    site = open_site(cluster, hosts_to_take(shape, cluster, candidates), shape.script, shape.sync)
     try:
         spec = build_spec(request, cluster, candidates, site.devices_per_host)
         layout = lay_out(cluster, spec, site, job)
