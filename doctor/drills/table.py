@@ -54,5 +54,9 @@ EXPECTED: Mapping[str, Expectation] = {
     "same_data": Expectation(("data.duplicate_shards",), "slow"),
     "set_epoch": Expectation(("data.order_not_shuffled",), "slow", ranked=False),
     "tp_seed": Expectation(("rng.group_mismatch",), "slow"),
+    "diverge": Expectation(
+        ("numeric.replica_divergence",), "ended", ranked=False, arguments=("--compare-replicas", "1")
+    ),
+    "mesh_order": Expectation(("mesh.group_mismatch", "mesh.rank_map_differs"), "slow", ranked=False),
     "nan": Expectation(("numeric.nonfinite",), "ended", ranked=False),
 }

@@ -10,6 +10,7 @@ from doctor.evidence.job import JobFacts
 from doctor.evidence.nccl_log import NcclComm, NcclProcess
 from doctor.evidence.switches import SwitchTree
 from doctor.rules import Rule
+from doctor.rules.fleet import fleet_of
 from doctor.rules.log_lines import events_of
 from doctor.rules.mesh import NEAR_AXES, groups_of
 from doctor.rules.writers import said, who
@@ -62,6 +63,41 @@ def _crossing(job: JobFacts, axis: str, split: Sequence[tuple[int, ...]], leaves
             )
             for group in split[:SHOWN]
         ],
+    )
+
+
+def other_groups(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Groups of an axis that have other members than the job's plan gives that axis."""
+    groups = evidence.once(fleet_of).groups
+    for job in evidence.of(JobFacts)[-1:]:
+        for axis, degree in job.mesh.items():
+            planned = {tuple(sorted(ranks)) for ranks in groups_of(job, axis)}
+            real = {group.members for group in groups if group.sure and axis_of(group.kind) == axis}
+            if degree > 1 and real and not real <= planned:
+                yield _laid_out(axis, sorted(real - planned), sorted(planned), job)
+
+
+def axis_of(kind: str) -> str:
+    """`tp` of `mesh_tp`, as DeviceMesh names its groups; any other name is its own."""
+    return kind.removeprefix("mesh_")
+
+
+def _laid_out(axis: str, real: Sequence[tuple[int, ...]], planned: Sequence[tuple[int, ...]], job: JobFacts) -> Finding:
+    ranks = tuple(sorted({rank for members in real for rank in members}))
+    told = "; ".join(map(fold, real[:SHOWN]))
+    meant = "; ".join(map(fold, planned[:SHOWN]))
+    return Finding(
+        "mesh.group_mismatch",
+        "error",
+        f"The groups of axis {axis} have members {told} where the plan has {meant}: the script lays its mesh out in "
+        "another order of axes.",
+        "Build the mesh in the order of DLAUNCH_MESH (outermost axis first), or give dlaunch the script's own order in "
+        "--mesh.",
+        0.9,
+        ranks=ranks,
+        hosts=tuple(sorted({job.hosts[rank] for rank in ranks if rank in job.hosts})),
+        detail={"axis": axis, "members": told, "planned": meant},
+        evidence=[Evidence("job", job.where, f"{axis}: {meant}")],
     )
 
 
@@ -124,6 +160,7 @@ def far_adapters(evidence: EvidenceSet) -> Iterator[Finding]:
 
 RULES = (
     Rule(("mesh.axis_crosses_switch",), ("mesh", "straggler"), across_switches),
+    Rule(("mesh.group_mismatch",), ("mesh",), other_groups),
     Rule(("mesh.device_order",), ("mesh",), device_order),
     Rule(("mesh.nic_far",), ("mesh", "straggler"), far_adapters),
 )

@@ -11,7 +11,8 @@ from doctor.discover import discover
 from doctor.evidence import EvidenceSet
 from doctor.evidence.switches import SwitchTree, sniff
 from launcher.common.finding import Verdict
-from tests.doctor.test_slow import job
+from tests.doctor.dumps import Op, Recorder
+from tests.doctor.test_slow import job, judged
 
 TREE = (
     "SwitchName=leaf1 Level=0 Nodes=n[0,2]\nSwitchName=leaf2 Level=0 Nodes=n[1,3]\nSwitchName=top Switches=leaf[1-2]\n"
@@ -68,3 +69,13 @@ def test_an_adapter_on_another_root(tmp_path: Path) -> None:
         tmp_path, ["h1:1:2 [3] NCCL INFO NET/IB : GPU Direct RDMA Disabled for GPU 3 / HCA 1 (distance 8 > 5)"]
     )
     assert verdict.answer == "mesh.nic_far" and verdict.findings[0].hosts == ("h1",)
+
+
+@pytest.mark.parametrize(("tp", "wrong"), [(((0, 1), (2, 3)), False), (((0, 2), (1, 3)), True)])
+def test_a_mesh_that_the_script_lays_out_otherwise(tp: tuple[tuple[int, int], ...], wrong: bool) -> None:
+    name = ("7", "mesh_tp")
+    ranks = [Recorder(rank, {name: next(pair for pair in tp if rank in pair)}) for rank in range(4)]
+    for one in ranks:
+        one.run(Op(name))
+    verdict = judged(ranks, "mesh", job("dp_replicate=2,tp=2", 4))
+    assert verdict.answer == ("mesh.group_mismatch" if wrong else "none")

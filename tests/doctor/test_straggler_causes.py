@@ -45,7 +45,9 @@ def test_the_sign_of_its_host_names_the_cause(tmp_path: Path, files: dict[str, s
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     evidence = discover([tmp_path])
-    records = [one for kind in evidence.kinds for one in evidence.of(kind)]
+    records: list[object] = []
+    for kind in evidence.kinds:
+        records += evidence.of(kind)
     found = judged(late_host((2, 3)), "straggler", job("dp_replicate=4", 2), *records).findings
     assert [(one.ranks, one.hosts) for one in found if one.code == f"straggler.{code}" and one.ranks] == [
         ((2, 3), ("n1",))
