@@ -63,6 +63,8 @@ def answer(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
         from launcher.agent.foreign import find_ranks
 
         return find_ranks(**arguments)
+    if command == "sweep":
+        return stop.sweep(**arguments)
     if command == "muster":
         return muster(**arguments)
     if command == "alive":

@@ -29,4 +29,6 @@ def stop(job: str, grace: float, inventory: object, as_json: bool) -> None:
         print_json({"job": record.job, "state": record.state, "reason": record.reason})
     else:
         click.echo(f"{record.job}: {record.state}: {record.reason}")
-    sys.exit(3 if "could not be" in record.reason else 0)
+        if record.unreached:
+            click.echo(f"not reached: {', '.join(record.unreached)}; once they are, stop the job again", err=True)
+    sys.exit(3 if record.unreached or "could not be" in record.reason else 0)

@@ -12,6 +12,7 @@ from typing import Any
 from launcher.common.paths import JobPaths, jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.local import LocalHost
+from launcher.hosts.node_side import call
 from launcher.jobs.prepare import Prepared
 from launcher.jobs.record import ENDED, JobRecord, read_record, write_record
 from launcher.jobs.store import StoredJob, append_event, is_supervised
@@ -83,7 +84,12 @@ def wait(job: StoredJob, patience: float | None = None) -> JobRecord:
 
 
 def stop(job: StoredJob, grace: float) -> JobRecord:
-    """Ask the supervisor to stop the job and wait until it has; `grace` seconds are for a checkpoint."""
+    """Ask the supervisor to stop the job and wait until it has; `grace` seconds are for a checkpoint.
+
+    Of a job that has ended, what still runs on hosts that were not reached then. Raises CannotActError.
+    """
+    if job.record.state in ENDED and job.record.unreached:
+        return _end_the_rest(job)
     if job.record.state not in ENDED:
         if job.record.kind == "slurm" and not is_supervised(job.paths):
             from launcher.jobs.slurm_control import cancel
@@ -91,3 +97,21 @@ def stop(job: StoredJob, grace: float) -> JobRecord:
             return cancel(job)
         job.paths.stop_request.write_text(json.dumps({"grace": grace, "time": time.time()}))
     return wait(job, patience=grace + 90)
+
+
+def _end_the_rest(job: StoredJob) -> JobRecord:
+    from launcher.hosts.bundle import put_bundle
+    from launcher.jobs.reach import connect
+
+    record = job.record
+    python = record.nodes[0].python
+    hosts = connect(record.unreached, record.addresses)
+    try:
+        for name, host in hosts.items():
+            left = call(host, python, put_bundle(host, python), "sweep", job=record.job)
+            append_event(job.paths, "swept", host=name, **left)
+    finally:
+        for host in hosts.values():
+            host.close()
+    write_record(job.paths.record, record.with_(unreached=()))
+    return read_record(job.paths.record)

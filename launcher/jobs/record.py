@@ -80,6 +80,7 @@ class JobRecord:
     settings: Settings = field(default_factory=Settings)  # secrets are masked
     addresses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # how each host is reached, spares too
     spares: Sequence[str] = ()
+    unreached: Sequence[str] = ()  # hosts that could not be told to end their part
     first_failure: Failure | None = None
     exit_status: int | None = None
 

@@ -81,5 +81,9 @@ def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
         from launcher.hosts.names import fold_numbers
 
         lines.append(f"only victims: ranks {fold_numbers(failure.victims)}")
+    if record.unreached:
+        lines.append(
+            f"not reached: {', '.join(record.unreached)}; end what still runs there by: dlaunch stop {record.job}"
+        )
     lines.append(f"more: dlaunch logs {record.job}; ddoctor diagnose {record.job}")
     return lines

@@ -221,6 +221,9 @@ class Supervisor:
             return call(host, node.python, node.bundle, "stop", timeout=grace + 30, **arguments)
 
         answers = on_all([self.hosts[name] for name in nodes], stop)
+        silent = {name for name, answer in answers.items() if isinstance(answer, HostError)} | self.watch.unreachable
+        if silent:
+            self._save(unreached=sorted({*self.record.unreached, *silent}))
         return [
             f"{name}:{pid}"
             for name, answer in answers.items()

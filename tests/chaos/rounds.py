@@ -144,7 +144,7 @@ def _settled(site: Site, stage: Stage) -> bool:
     if record is None:
         return True
     status, _ = site.dlaunch("wait", record.job, timeout=60)
-    if status in (0, 1):
-        return True
-    site.dlaunch("stop", record.job, "--grace", "1")
-    return False
+    ended = status in (0, 1)
+    if not ended or read_record(site.jobs_folder / record.job / "job.json").unreached:
+        site.dlaunch("stop", record.job, "--grace", "1")
+    return ended

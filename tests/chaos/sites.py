@@ -55,8 +55,8 @@ class Site(ABC):
         """Signal a process of a node; one that is gone already is as well."""
 
     @abstractmethod
-    def left(self, job: str) -> Mapping[str, Sequence[int]]:
-        """Host -> pids of what still runs of a job."""
+    def left(self, job: str) -> Mapping[str, Sequence[str]]:
+        """Host -> pid and command of what still runs of a job."""
 
     def dlaunch(self, *argv: str, timeout: float = 120.0) -> tuple[int, str]:
         """Run a command to its end: exit status and output."""
@@ -76,7 +76,8 @@ class Site(ABC):
 
     def folders(self, record: JobRecord) -> list[Path]:
         """The record's folder and those in which its nodes write."""
-        return list({self.jobs_folder / record.job, *(Path(node.directory) for node in record.nodes)})
+        folders = {self.jobs_folder / record.job, *(Path(node.directory) for node in record.nodes)}
+        return [folder for folder in folders if folder.exists()]  # none where no agent was started yet
 
     def agent(self, record: JobRecord, node: int) -> Mapping[str, Any]:
         """What the agent of a node wrote last; empty where it wrote nothing yet."""
@@ -113,8 +114,8 @@ class LocalSite(Site):
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    def left(self, job: str) -> Mapping[str, Sequence[int]]:
-        return {"this machine": found} if (found := members(job)) else {}
+    def left(self, job: str) -> Mapping[str, Sequence[str]]:
+        return {"this machine": [str(pid) for pid in found]} if (found := members(job)) else {}
 
     def heal(self) -> None:
         """There is nothing to heal."""
@@ -157,12 +158,11 @@ class SshSite(Site):
         if host not in self._crashed:
             self.lab.run_on(host, ["kill", f"-{number.value}", str(pid)], check=False)
 
-    def left(self, job: str) -> Mapping[str, Sequence[int]]:
-        look = f"grep -lz '^DLAUNCH_JOB={job}$' /proc/[0-9]*/environ 2>/dev/null || true"
-        said = {host: self.lab.run_on(host, ["sh", "-c", look]).stdout.split() for host in self.lab.hosts}
-        found = {host: [int(path.split("/")[2]) for path in paths] for host, paths in said.items() if paths}
-        here = {"login": pids} if (pids := [pid for pid in members(job) if not found]) else {}
-        return {**found, **here}
+    def left(self, job: str) -> Mapping[str, Sequence[str]]:
+        look = f"""for file in $(grep -lz '^DLAUNCH_JOB={job}$' /proc/[0-9]*/environ 2>/dev/null); do
+            process=${{file%/environ}}; echo "${{process#/proc/}} $(tr '\\0' ' ' <$process/cmdline)"; done"""
+        said = {host: self.lab.run_on(host, ["sh", "-c", look], check=False).stdout for host in self.lab.hosts}
+        return {host: text.splitlines() for host, text in said.items() if text}
 
     def cut(self, record: JobRecord, node: int) -> None:
         self._cut.add(record.nodes[node].host)

@@ -136,6 +136,11 @@ def test_a_host_that_is_lost_is_noticed_and_the_rest_is_stopped(jobs: LabJobs, e
     assert document["first_failure"]["error"].startswith("lost")
     for host in ("n1", "n3"):
         assert not jobs.processes(host, job)
+    assert jobs.record(job)["unreached"] == ["n2"] and jobs.processes("n2", job)
+    jobs.lab.heal("n2")
+    assert jobs.run("stop", job, "--grace", "1").returncode == 0
+    wait_until(lambda: not jobs.processes("n2", job), "what ran on the lost host ends")
+    assert not jobs.record(job)["unreached"]
 
 
 def test_a_spare_takes_the_place_of_a_lost_host(jobs: LabJobs) -> None:
