@@ -83,8 +83,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result to this file")
     options = vars(parser.parse_args())
     file = options.pop("json")
+    file = file and file.absolute()
     with tempfile.TemporaryDirectory() as home:
         os.environ["DLAUNCH_HOME"] = home
+        os.chdir(home)  # where no inventory is, all that follows is about this machine
         rows = compare(Setting(**options), Path(home))
     print("\n".join(table(rows)))
     if file:

@@ -1,4 +1,4 @@
-"""Which rank goes on which device: cost of groups on links, search for the best order, and proof of what came out."""
+"""Which rank goes on which device: cost of groups on links, and search for the best order."""
 
 from __future__ import annotations
 

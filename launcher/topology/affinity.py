@@ -26,7 +26,7 @@ class Affinity:
 def read_affinity(row: Row, titles: Sequence[tuple[str, int]]) -> Affinity:
     """Assign what follows the cells to the header's titles: by tabs where there are tabs, else from their number."""
     names = [name for name, _ in titles]
-    if not names or not row.tail.strip():
+    if not names or not row.tail.strip() or not row.tail[0].isspace():  # glued to the cells, and so to each other
         return Affinity()
     fields = tabbed(row.tail, names) if "\t" in row.tail.strip(" ") else spaced(row, titles)
     numa = fields.get(NUMA) or fields.get(NODE)

@@ -23,7 +23,7 @@ TAG = re.compile(r"</?(?:pre|code|span|font|table|t(?:head|body|r|d|h)|p|div|b|i
 LABEL = r"(?:(?:[A-Z]{1,2}[PLC]U|NIC)\d|mlx\d_\d)"
 KIND = r"(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|XGMI|PCIE|HCCS|MX)"
 LEADS = re.compile(  # of quoting, of a patch, of numbering; a PCI address is none
-    r"^\s*(?:>\s?)+(?=\s|[A-Za-z])|^\+(?=\s|[A-Za-z])|^\s*(?![0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:)\d+[:.](?=[\t ]|[A-Za-z])"
+    r"^\s*(?:>\s?)+(?=\s|[A-Za-z])|^\+(?=\s|\w)|^\s*(?![0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:)\d+[:.](?=[\t ]|[A-Za-z])"
 )
 GLUED_ROW = re.compile(rf"(?<!\S)({LABEL}\d*)(?={KIND}(?![a-z]))")  # `GPU0X`: tabs lost behind the label too
 QUOTED = re.compile(r"^\s*(?:- )?(['\"])([^'\"]*)\1,?\s*$")  # a line as an item of a list
@@ -33,7 +33,7 @@ COMMAS = re.compile(rf"^[^,\t]*,(?:[^\t]*,)?\s*\"?(?:{LABEL}|{KIND})\b[^\t]*$")
 def clean_lines(text: str) -> list[str]:
     """The lines of `text` without terminal escapes, markup, carriage returns, quote marks and invisible characters."""
     if text.count("\n") < 3 and text.count("\\n") >= 2:  # one line of JSON or repr()
-        text = text.replace("\\r", "").replace("\\n", "\n")
+        text = re.sub("[\"']", " ", text.replace("\\r", "").replace("\\n", "\n"))
     if "\t" not in text and text.count("\\t") > 2:
         text = text.replace("\\t", "\t")
     text = ESCAPES.sub("", html.unescape(text)).replace("\r\n", "\n").replace("\r", "\n")

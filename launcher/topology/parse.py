@@ -31,7 +31,7 @@ def parse_topology(text: str, host: str = "") -> HostTopology:
         devices,
         nics,
         matrix.links,
-        (*matrix.gaps, *only_peers(matrix), *capped_nics(lines), *query_gaps, *cpu_gaps),
+        (*matrix.gaps, *without_links(matrix), *capped_nics(lines), *query_gaps, *cpu_gaps),
         p2p=matrix.p2p,
     )
     return with_opacity(topology)
@@ -55,7 +55,7 @@ class Matrix:
         links, gaps = merged(result for kind, result in resolved if kind == "links")
         labels = list(dict.fromkeys(row.label for block in blocks for row in block.rows))
         names = device_names([label for label in labels if DEVICE.fullmatch(label)])
-        affinities = affinity_by_label(blocks)
+        affinities = affinity_by_label(blocks, lines)
         numa, numa_gaps = rocm_numa(lines)
         devices = [device(label, names, affinities.get(label, Affinity()), numa) for label in names]
         return cls(
@@ -116,12 +116,14 @@ def merged(results: Iterable[Resolved]) -> tuple[list[Link], list[str]]:
     return [link for pair, link in links.items() if pair not in wrong], gaps
 
 
-def affinity_by_label(blocks: Iterable[Block]) -> dict[str, Affinity]:
-    """CPU and NUMA of each row, from the first matrix that has such columns."""
+def affinity_by_label(blocks: Iterable[Block], lines: Sequence[str]) -> dict[str, Affinity]:
+    """CPU and NUMA of each row, from the first matrix that has such columns; not where the text may end in them."""
+    end = next((line for line in reversed(lines) if line.strip()), "")
     found: dict[str, Affinity] = {}
     for block in blocks:
         for row in block.rows if block.titles else ():
-            found.setdefault(row.label, read_affinity(row, block.titles))
+            cut = end.endswith(row.raw) and len(row.tail.split()) < len(block.titles)
+            found.setdefault(row.label, Affinity() if cut else read_affinity(row, block.titles))
     return found
 
 
@@ -147,8 +149,10 @@ def rocm_numa(lines: Iterable[str]) -> tuple[dict[int, int], list[str]]:
     return {index: node for index, node in agreed.items() if node >= 0}, gaps
 
 
-def only_peers(matrix: Matrix) -> list[str]:
-    return ["links: only peer access is shown, not over what"] if matrix.p2p and not matrix.links else []
+def without_links(matrix: Matrix) -> list[str]:
+    if matrix.links or len(matrix.devices) < 2:
+        return []
+    return ["links: only peer access is shown, not over what" if matrix.p2p else "links: no matrix shows them"]
 
 
 def capped_nics(lines: Iterable[str]) -> list[str]:

@@ -51,7 +51,7 @@ def kind_of(block: Block) -> str:
     """What a block tells: `links`, `p2p` (peer access), or `other` (weights, hops, bandwidths, access)."""
     tokens = Counter[str]()
     for row in block.rows:
-        for cell in row.cells:
+        for cell in row.cells if is_cell(row.cells[-1]) else row.cells[:-1]:  # the last one may be a piece
             tokens["links"] += split_kind(cell) is not None or UNHEARD.fullmatch(cell) is not None
             tokens["p2p"] += cell in P2P_CELLS
             tokens["other"] += split_kind(cell) is None and cell not in P2P_CELLS and cell not in SELF_CELLS
@@ -77,7 +77,9 @@ def aligned_columns(block: Block, mark: str) -> tuple[tuple[str | None, ...], li
     header = dict(enumerate(block.columns))
     right = sum(header.get(column) == label for label, column in seen.items())
     if right * 2 >= len(seen) and len(set(block.columns)) == len(block.columns) and block.columns:
-        return without_cut_label(block), []
+        columns = without_cut_label(block)
+        longer = not block.titles and any(row.tail.strip() for row in block.rows)
+        return columns, [f"{block.columns[-1]}: the header may be cut there"] * (longer or columns[-1] is None)
     owners = Counter(seen.values())
     inferred: list[str | None] = [None] * max((len(row.cells) for row in block.rows), default=0)
     for label, column in seen.items():
@@ -153,7 +155,10 @@ def both_ends(
 
 
 def unlisted(block: Block, columns: Iterable[str | None]) -> list[str]:
-    """Columns that have no row of their own."""
+    """Columns that have no row of their own, and rows without a column."""
     rows = {row.label for row in block.rows}
     missing = [column for column in columns if column and column not in rows]
-    return [f"{', '.join(missing)}: in the header, but without a row"] if missing else []
+    gaps = [f"{', '.join(missing)}: in the header, but without a row"] if missing else []
+    if nameless := [row.label for row in block.rows if block.columns and row.label not in columns]:
+        gaps.append(f"{', '.join(nameless)}: with a row, but without a column")
+    return gaps

@@ -10,8 +10,8 @@ from pathlib import Path
 from tests.lab.ssh import SshLab
 
 PROGRAM = """#!{python}
-import json, sys
-data = json.load(open({data!r}))
+import json, os, sys
+data = json.load(open({data!r}.replace("HOST", os.uname().nodename)))
 args = sys.argv[1:]
 if args == ["topo", "-m"]:
     sys.stdout.write(data["matrix"])
@@ -40,15 +40,20 @@ def install(
     devices: Sequence[Mapping[str, object]],
     apps: Sequence[Mapping[str, object]] = (),
     new_driver: bool = True,
+    host: str = "",
 ) -> Path:
-    """Write the program into `folder`, which a test puts on PATH; an old driver does not know the fabric's fields."""
+    """Write the program into `folder`, which a test puts on PATH; an old driver does not know the fabric's fields.
+
+    With `host` it answers so on that host alone: for hosts that share the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "nvidia-smi.json"
+    data = folder / f"nvidia-smi-{host}.json"
     fields = [*FIELDS, *(FABRIC_FIELDS if new_driver else ())]
     text = json.dumps({"matrix": matrix, "devices": list(devices), "apps": list(apps), "fields": fields})
     data.write_text(text)
     program = folder / "nvidia-smi"
-    program.write_text(PROGRAM.format(python=sys.executable, data=str(data)))
+    answers = str(folder / f"nvidia-smi-{'HOST' if host else ''}.json")
+    program.write_text(PROGRAM.format(python=sys.executable, data=answers))
     program.chmod(0o755)
     return program
 

@@ -100,9 +100,8 @@ def test_ranks_land_as_planned_on_hosts_that_all_differ(placed: Placed) -> None:
 
 def test_ranks_that_are_elsewhere_are_named_by_run_and_by_the_doctor(placed: Placed) -> None:
     placed.configure(setup=["export CUDA_VISIBLE_DEVICES=GPU-n1-1,GPU-n1-0,GPU-n1-2,GPU-n1-3 NCCL_IB_HCA=mlx5_1"])
-    _, messages = placed.call(
-        "dlaunch", "run", "--no-torchrun", str(placed.script), "--mesh", "tp=4", "--nodes", "1", "--", str(placed.shared)
-    )
+    shape = ["--no-torchrun", "--mesh", "tp=4", "--nodes", "1"]
+    _, messages = placed.call("dlaunch", "run", str(placed.script), *shape, "--", str(placed.shared))
     assert "mesh.device_order" in messages and "mesh.nic_far" in messages
     found = {finding["code"]: finding for finding in placed.json("ddoctor", "mesh", "last", status=1)["findings"]}
     assert found.keys() == {"mesh.device_order", "mesh.nic_far"}

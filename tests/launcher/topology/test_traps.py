@@ -181,3 +181,27 @@ def test_kinds_that_nobody_knows_are_gaps_and_lose_no_device() -> None:
     found = parse_topology("\t".join(["", *names, "CPU Affinity"]) + "\n" + "\n".join(rows))
     assert [device.index for device in found.devices] == [0, 1, 2, 3] and found.links == ()
     assert any("MLULINK names no link" in gap for gap in found.gaps)
+
+
+def test_where_a_text_ends_nothing_is_known_of_the_last_rows_cpus() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tNV4\t0-39\t0\nGPU1\tNV4\tX\t40-7"
+    assert [(device.cpus, device.numa) for device in parse_topology(text).devices] == [("0-39", 0), (None, None)]
+
+
+def test_a_list_of_cpus_that_is_glued_to_the_next_column_is_not_believed() -> None:
+    text = "GPU0GPU1CPU AffinityNUMA Affinity\nGPU0XSYS0-310\nGPU1SYSX32-631\n"
+    found = parse_topology(text)
+    assert kinds(found) == {"GPU0-GPU1": "SYS"} and [device.cpus for device in found.devices] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("\tGPU0\tGPU1\tNIC\nGPU0\tX\tNV4\tPIX\nGPU1\tNV4\tX\tSYS\nNIC0\tPIX\tSYS\tX\n", "NIC0: with a row"),
+        ("\tGPU0\tGPU1\nGPU0\tX\tNV4\tPIX\nGPU1\tNV4\tX\tSYS\n", "GPU1: the header may be cut there"),
+        ("ACCESS TABLE:\n\tGPU0\tGPU1\nGPU0\tENABLED\tENABLED\nGPU1\tENABLED\tENABLED\n", "no matrix shows them"),
+        ("\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tP", "GPU1: in the header, but without a row"),
+    ],
+)
+def test_what_is_cut_away_is_a_gap(text: str, words: str) -> None:
+    assert any(words in gap for gap in parse_topology(text).gaps), parse_topology(text).gaps
