@@ -19,12 +19,16 @@ class CommandError(Exception):
     """A command that gave no document; the text is what it said."""
 
 
+def process_argv(argv: Sequence[str]) -> list[str]:
+    """How `dlaunch …` or `ddoctor …` is started with this interpreter, on whatever PATH."""
+    tool, *arguments = argv
+    return [sys.executable, "-c", f"from {TOOLS[tool]} import main; main()", *arguments]
+
+
 async def run_text(argv: Sequence[str]) -> tuple[int, str, str]:
     """Run `dlaunch …` or `ddoctor …` in its own process: status and output. Cancelling ends it and its children."""
-    tool, *arguments = argv
-    code = f"from {TOOLS[tool]} import main; main()"
     # A thread reads the pipes to their end: a loop that ends with the app would leave its own transports open.
-    process = Popen([sys.executable, "-c", code, *arguments], stdout=PIPE, stderr=PIPE, start_new_session=True)
+    process = Popen(process_argv(argv), stdout=PIPE, stderr=PIPE, start_new_session=True)
     try:
         stdout, stderr = await asyncio.to_thread(process.communicate)
     except asyncio.CancelledError:

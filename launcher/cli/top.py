@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,8 @@ from launcher.errors import CannotActError, InputError
 @click.option(
     "--on-hang", default="", metavar="CMD", help="Shell command to run once when a job stops making progress."
 )
+@click.option("--serve", default="", metavar="[HOST:]PORT",
+              help="Show it in a browser instead; on 127.0.0.1 unless a host is named.")  # fmt: skip
 @click.option("--patience", type=click.FloatRange(1), default=5.0, show_default=True, metavar="K",
               help="Alarm after K median steps without progress (at least 5 s).")  # fmt: skip
 @inventory_option
@@ -37,6 +40,7 @@ def top(
     record: Path | None,
     replay: Path | None,
     on_hang: str,
+    serve: str,
     patience: float,
     inventory: object,
     as_json: bool,
@@ -51,9 +55,29 @@ def top(
     if once or as_json:
         _print_once(shown, patience, as_json)
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if serve:
+        if record is not None or on_hang:
+            raise InputError("--record and --on-hang would be done once a page", where="--serve", help="leave them out")
+        target = ["--replay", str(replay)] if replay is not None else [job] if job is not None else []
+        _serve(serve, [*target, *(["--readonly"] if readonly else []), "--patience", str(patience)])
+        return
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CannotActError("this is no terminal", help="dlaunch top --once")
     _run(shown, readonly, record, on_hang, patience)
+
+
+def _serve(address: str, arguments: list[str]) -> None:
+    """Every page runs `dlaunch top` with these arguments."""
+    host, _, port = address.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise InputError(f"{address!r} is not [HOST:]PORT", where="--serve", help="for example --serve 8800")
+    try:
+        from tui.commands import process_argv
+        from tui.web.server import WebServer
+    except ModuleNotFoundError as error:
+        raise CannotActError(f"{error.name} is not installed", help="pip install 'dlaunch[web]'") from error
+    command = shlex.join(process_argv(["dlaunch", "top", *arguments]))
+    WebServer(command, host.strip("[]") or "127.0.0.1", int(port)).serve()
 
 
 def _run(shown: str | None, readonly: bool, record: Path | None, on_hang: str, patience: float) -> None:
