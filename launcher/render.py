@@ -79,9 +79,10 @@ class NodePlan:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NodePlan:
-        """Raises TypeError where the document has another form."""
+        """Raises TypeError where the document lacks a field; unknown keys, as of other versions, are passed over."""
+        known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
         bindings = tuple(Binding.from_json(binding) for binding in document.get("bindings", ()))
-        return cls(**{**document, "bindings": bindings})
+        return cls(**{**known, "bindings": bindings})
 
 
 @dataclass(frozen=True)
