@@ -46,6 +46,7 @@ SECTIONS: Mapping[str, Section] = {
     "preflight": Section("preflight", ("--hosts", "64"), pages.preflight, True),
     "slurm": Section("slurm", (), pages.slurm, True),
     "placement": Section("placement", (), pages.placement, False),
+    "plan": Section("plan", (), pages.plan, True),
     "tui": Section("tui", (), pages.tui, False),
     "doctor": Section("doctor", (), pages.doctor, True),
     "doctor-large": Section("doctor", ("--ranks", "16384", "--reduced", "--no-peer"), pages.doctor, True),

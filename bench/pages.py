@@ -80,6 +80,19 @@ def placement(document: Any) -> list[str]:
     return table(("ranks", "wall", "CPU", "peak memory"), rows)
 
 
+def plan(document: Any) -> list[str]:
+    rows = [
+        [
+            f"`{one['mesh']}`",
+            f"{seconds(one['overlapped_s'])}–{seconds(one['predicted_s'])}",
+            seconds(one["measured_s"]),
+            f"{one['error']:+.0%}",
+        ]
+        for one in document["rows"]
+    ]
+    return [f"{document['measured']}.", "", *table(("two ranks", "predicted", "measured", "error"), rows)]
+
+
 def tui(document: Any) -> list[str]:
     rows = [
         [

@@ -87,16 +87,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         os.environ["DLAUNCH_HOME"] = home
         os.chdir(home)  # where no inventory is, all that follows is about this machine
-        rows = compare(Setting(**options), Path(home))
+        measured, rows = compare(Setting(**options), Path(home))
     print("\n".join(table(rows)))
     if file:
-        file.write_text(json.dumps({"rows": [{**asdict(row), "error": row.error} for row in rows]}, indent=1) + "\n")
+        document = {"measured": measured, "rows": [{**asdict(row), "error": row.error} for row in rows]}
+        file.write_text(json.dumps(document, indent=1) + "\n")
     sys.exit(any(abs(row.error) > LIMIT for row in rows))
 
 
-def compare(setting: Setting, home: Path) -> list[Row]:
+def compare(setting: Setting, home: Path) -> tuple[str, list[Row]]:
+    """What was measured, in words, and a row for each mesh."""
     measured, flops = links(home), compute(setting, home)
-    print(f"{measured.note()}; {flops / 1e9:.1f} GFLOP/s a rank", flush=True)
+    inputs = f"{measured.note()}; {flops / 1e9:.1f} GFLOP/s a rank"
+    print(inputs, flush=True)
     rows = []
     for mesh in MESHES:
         micro_batches = 4 if mesh.startswith("pp") else 1
@@ -104,7 +107,7 @@ def compare(setting: Setting, home: Path) -> list[Row]:
         (seconds,) = run(setting, home, [(mesh, RANKS, setting.batch, micro_batches)])
         rows.append(Row(mesh, predicted.overlapped, predicted.step, seconds))
         print(table(rows[-1:])[-1], flush=True)
-    return rows
+    return inputs, rows
 
 
 def links(home: Path) -> Measured:

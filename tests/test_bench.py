@@ -15,6 +15,10 @@ DOCUMENTS = {
     "preflight": {"hosts": 4, "first_s": 3.0, "preflight": [SAMPLE], "clush": [SAMPLE]},
     "slurm": {"dlaunch": [2.0], "plain": [1.0], "ps": [2.0], "squeue": [0.04], "queue": 9, "squeue_calls_of_one_ps": 1},
     "placement": {"rows": [{"ranks": 128, "seconds": 0.5, "cpu_s": 2.0, "peak_mb": 30.0}]},
+    "plan": {
+        "measured": "links are as measured",
+        "rows": [{"mesh": "tp=2", "overlapped_s": 0.02, "predicted_s": 0.05, "measured_s": 0.5, "error": -0.1}],
+    },
     "tui": {
         "results": [
             {"case": "files", "ranks": 64, "cpu": 0.02, "rss": 30.0, "first_paint": 2.0, "first_paint_cpu": 0.3,
