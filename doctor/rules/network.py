@@ -29,11 +29,22 @@ STATUS: Mapping[int, str] = {
     12: "transport retries exceeded",
     13: "receiver-not-ready retries exceeded",
 }
+_NAMED = {
+    "local length": 1,
+    "local qp operation": 2,
+    "local protection": 4,
+    "request flushed": FLUSH,
+    "remote invalid request": 9,
+    "remote access": 10,
+    "remote operation": 11,
+    "rnr retry count exceeded": 13,
+}
 _MEMORY = frozenset((1, 2, 4, 6, 9, 10, 11))
 
 
 def status_of(event: LogEvent) -> int:
-    return int(event["status"]) if event["status"] else RETRY
+    """The number; of UCX's lines, which have none, that of the name."""
+    return int(event["status"]) if event["status"] else _NAMED.get(event["name"].lower(), RETRY)
 
 
 def in_order(events: Iterable[LogEvent]) -> list[LogEvent]:

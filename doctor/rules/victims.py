@@ -106,6 +106,9 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
         )
     if killed:
         yield _killed(killed)
+    failed = [one for one in found if one.status > 0]
+    if failed and not _own_errors(evidence):
+        yield _failed(failed)
     for one in crashed:
         bus = one.status == -7
         yield Finding(
@@ -186,6 +189,21 @@ def _killed(ended: Sequence[Ended]) -> Finding:
     )
 
 
+def _failed(ended: Sequence[Ended]) -> Finding:
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{_named(ended)} ended with {ended[0].how}: an error of its own, of which its log tells, not this report.",
+        "read that rank's log (torchrun --log-dir -r 3, or @record on main, brings its traceback into the report)",
+        0.45,
+        _rank(*ended),
+        _host(*ended),
+        detail={"sub_cause": "exception", "status": ended[0].status},
+        evidence=_quote(ended),
+        missing=["the log of the ranks that ended first"],
+    )
+
+
 def schedulers(evidence: EvidenceSet) -> Iterator[Finding]:
     events = evidence.once(events_of)
     for event in events.get("slurm_cancelled", ()):
@@ -248,13 +266,21 @@ def closed(evidence: EvidenceSet) -> Iterator[Finding]:
     )
 
 
+def _own_errors(evidence: EvidenceSet) -> list[LogEvent]:
+    """Exceptions that do not only say that something else failed."""
+    return [
+        event
+        for event in evidence.once(events_of).get("python_error", ())
+        if event["error"].rpartition(".")[2] not in _WRAPPERS
+        and not is_echo(f"{event['error']}: {event['message']}", None)
+    ]
+
+
 def exceptions(evidence: EvidenceSet) -> Iterator[Finding]:
     """Exceptions of the program: one rank's own error explains the others' waiting."""
     groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("python_error", ()):
-        name = event["error"].rpartition(".")[2]
-        if name not in _WRAPPERS and not is_echo(f"{event['error']}: {event['message']}", None):
-            groups[f"{event['error']}: {event['message']}".removesuffix(": ")[:200]].append(event)
+    for event in _own_errors(evidence):
+        groups[f"{event['error']}: {event['message']}".removesuffix(": ")[:200]].append(event)
     traced = {event.origin for event in evidence.once(events_of).get("traceback", ())}
     for error, found in groups.items():
         ranks = ranks_of(found)

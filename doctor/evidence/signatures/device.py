@@ -98,6 +98,9 @@ ROWS: list[tuple[str, str, str]] = [
     ("gpu_fault", "unspecified launch failure", r"(?P<error>unspecified launch failure)"),
     ("gpu_fault", "misaligned address", r"(?P<error>misaligned address)"),
     ("gpu_fault", "device-side assert", r"(?P<error>device-side assert triggered)"),
+    ("gpu_fault", "hardware stack error", r"(?P<error>hardware stack error)"),
+    ("gpu_fault", "program counter", r"(?P<error>invalid program counter)"),
+    ("gpu_fault", "launch timed out", r"(?P<error>the launch timed out and was terminated)"),
     ("gpu_fault", "illegal instruction was", r"(?P<error>an illegal instruction was encountered)"),
     ("gpu_fault", "Memory access fault by GPU", r"(?P<error>Memory access fault by GPU node-\d+)"),
     (
@@ -205,6 +208,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("graph_link", "- NIC/", r"\+ PCI\[(?P<bandwidth>[\d.]+)\] - NIC/(?P<target>\S+)"),
     # Host.
     ("disk_full", "o space left on device", r"(?:\[Errno 28\] )?No space left on device(?:: '?(?P<path>[^']+)'?)?"),
+    ("disk_full", "PytorchStreamWriter failed", r"(?P<error>PytorchStreamWriter failed writing file.*)"),
+    ("disk_full", "nput/output error", r"OSError: \[Errno 5\] Input/output error(?:: '?(?P<path>[^']+)'?)?"),
     ("disk_full", "quota exceeded", r"(?P<error>[Dd]isk quota exceeded)(?:: '?(?P<path>[^']+)'?)?"),
     ("oom_slurm", "oom", r"Detected (?P<count>\d+) oom[-_]?kill event"),
     ("oom_slurm", "low on resource", r"low on resource: (?P<error>memory)"),

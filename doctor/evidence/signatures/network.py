@@ -27,6 +27,13 @@ ROWS: list[tuple[str, str, str]] = [
         "ransport retry count exceeded",
         r"[Tt]ransport (?P<name>retry count exceeded)(?: on (?P<hca>[\w-]+):\d+)?",
     ),
+    (  # UCX
+        "ib_completion",
+        "vend ",
+        r"(?P<name>Local (?:protection|QP operation|length)|Remote (?:access|operation|invalid request)"
+        r"|RNR retry count exceeded|Request flushed) on (?P<hca>[\w-]+):\d+.*vend 0x(?P<vendor>[0-9a-f]+)",
+    ),
+    ("ib_completion", "Endpoint timeout", r"(?P<name>Endpoint timeout)"),
     # Asynchronous events of the adapter: up to 2.19, 2.20, from 2.23.
     ("ib_gid_change", "GID table change", rf"(?:{_DEVICE} )?(?:[Gg]ot async (?:\w+ )?event\s?: ?)?GID table changed?"),
     ("ib_port_up", "port active", rf"(?:{_DEVICE} )?[Gg]ot (?:\S+ )?async (?:\S+ )?event\s?: ?port active"),
