@@ -17,7 +17,7 @@ DOCUMENTS = {
     "placement": {"rows": [{"ranks": 128, "seconds": 0.5, "cpu_s": 2.0, "peak_mb": 30.0}]},
     "plan": {
         "measured": "links are as measured",
-        "rows": [{"mesh": "tp=2", "overlapped_s": 0.02, "predicted_s": 0.05, "measured_s": 0.5, "error": -0.1}],
+        "rows": [{"mesh": "tp=2", "overlapped_s": 0.02, "predicted_s": 1.8, "measured_s": 2.0, "error": -0.1}],
     },
     "tui": {
         "results": [
