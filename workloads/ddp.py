@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from workloads.common.hooks import HOOKS, reduce_in_node_only, register
 from workloads.common.loop import run
 from workloads.common.model import Block, Transformer, loss_of
 from workloads.common.options import Options, flag
+from workloads.common.precision import autocast
 from workloads.common.strategy import Job, Strategy
 from workloads.common.weights import materialize
 
@@ -76,6 +78,9 @@ class DDP(Strategy):
 
         averager = PeriodicModelAverager(period=options.local_sgd, warmup_steps=options.local_sgd_after)
         return PostLocalSGDOptimizer(inner, averager)
+
+    def loss_context(self, job: Job) -> AbstractContextManager[None]:
+        return autocast(job.options.dtype, job.world.device)
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         assert isinstance(part, DistributedDataParallel)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run by path, ins
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import Shard
 
 from workloads.common.data import Batch
@@ -24,6 +24,7 @@ from workloads.common.loop import run
 from workloads.common.model import Transformer
 from workloads.common.moe import Routing, mixtures, rebalance, share_experts
 from workloads.common.options import Options, flag
+from workloads.common.precision import policy
 from workloads.common.strategy import Job
 from workloads.hsdp import HSDP
 
@@ -41,7 +42,7 @@ class EPOptions(Options):
         return Routing(self.balance, self.auxiliary_weight, self.bias_rate, self.capacity, self.chunks)
 
 
-def parallelize_experts(model: nn.Module, job: Job, policy: MixedPrecisionPolicy) -> None:
+def parallelize_experts(model: nn.Module, job: Job) -> None:
     """Spread every mixture's experts over ep, and shard each expert over the ranks that hold it."""
     mesh, options = job.mesh, job.options
     assert isinstance(options, EPOptions)
@@ -51,7 +52,7 @@ def parallelize_experts(model: nn.Module, job: Job, policy: MixedPrecisionPolicy
         moe.router.routing, moe.router.token_group = options.routing(), mesh.tokens
         moe.router.loss_scale = 1 / (micro_batches * mesh.degree("tp"))
         share_experts(moe, mesh.expert["ep"])
-        fully_shard(moe.experts, mesh=holders, mp_policy=policy, shard_placement_fn=lambda _: Shard(1))
+        fully_shard(moe.experts, mesh=holders, mp_policy=policy(options.dtype), shard_placement_fn=lambda _: Shard(1))
         # An expert has seen the tokens of the whole block: its gradient is a mean over all of their ranks.
         # Unforced, torch scatters by an operation that only NCCL has; forced with nothing to scatter, it divides twice.
         assert isinstance(moe.experts, FSDPModule)
@@ -73,8 +74,7 @@ class EP(HSDP):
     axes = ("dp_replicate", "dp_shard", "ep")
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, job.options.dtype), reduce_dtype=torch.float32)
-        parallelize_experts(model, job, policy)
+        parallelize_experts(model, job)
         return super().parallelize(model, job)
 
     def forward_backward(self, parts: list[nn.Module], batch: Batch, job: Job) -> Tensor | None:

@@ -3,7 +3,7 @@
 A wrapped module gathers its parameters before its forward and again before its backward, and reduce-scatters its
 gradients after. --wrap says what is wrapped: block gathers while the block before computes (the usual choice), model
 gathers everything at once (fewest calls, most memory), linear every matrix on its own (least memory, most calls).
-Choose FSDP when one replica does not fit a device; the traffic is 3 bytes where DDP sends 2.
+Choose FSDP when one replica does not fit a device; its traffic is 3 parameters' bytes where DDP moves 2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
-    MixedPrecisionPolicy,
     OffloadPolicy,
     fully_shard,
 )
@@ -29,6 +28,7 @@ from torch.distributed.fsdp import (
 from workloads.common.loop import run
 from workloads.common.model import Transformer
 from workloads.common.options import Options, flag
+from workloads.common.precision import policy
 from workloads.common.strategy import Job, Strategy
 
 
@@ -50,15 +50,16 @@ class FSDPOptions(Options):
 
 def shard(model: Transformer, mesh: DeviceMesh, options: FSDPOptions) -> None:
     """Apply FSDP2 to `model` over `mesh` (one axis, or replicate × shard), innermost modules first."""
-    policy = MixedPrecisionPolicy(param_dtype=getattr(torch, options.dtype), reduce_dtype=torch.float32)
     offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available()) if options.offload else OffloadPolicy()
     reshard = options.reshard_after_forward()
     wrapped = list(_wrapped(model, options.wrap))
     for module in wrapped:
-        fully_shard(module, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=reshard)
+        fully_shard(
+            module, mesh=mesh, mp_policy=policy(options.dtype), offload_policy=offload, reshard_after_forward=reshard
+        )
     # The root's own parameters are needed last in forward and first in backward: resharding between would be waste.
     root = reshard if options.wrap == "model" else False
-    fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=offload, reshard_after_forward=root)
+    fully_shard(model, mesh=mesh, mp_policy=policy(options.dtype), offload_policy=offload, reshard_after_forward=root)
     if options.prefetch:
         _prefetch(wrapped, options.prefetch)
 

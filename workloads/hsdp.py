@@ -11,12 +11,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run by path, installed or not
 
-import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from workloads.common.loop import run
 from workloads.common.model import Transformer
+from workloads.common.precision import policy
 from workloads.common.strategy import Job, Strategy
 
 
@@ -24,10 +24,9 @@ class HSDP(Strategy):
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         self.tune_blocks(model, job)
         mesh = job.mesh.sharded
-        policy = MixedPrecisionPolicy(param_dtype=getattr(torch, job.options.dtype), reduce_dtype=torch.float32)
         for block in model.layers.values():
-            fully_shard(block, mesh=mesh, mp_policy=policy)
-        fully_shard(model, mesh=mesh, mp_policy=policy)
+            fully_shard(block, mesh=mesh, mp_policy=policy(job.options.dtype))
+        fully_shard(model, mesh=mesh, mp_policy=policy(job.options.dtype))
         return [model]
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run by path, installed or not
 
-import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.parallel import PrepareModuleInput, loss_parallel, parallelize_module
 
 from workloads.common.data import Batch
@@ -67,7 +66,6 @@ class ND(PP):
         return rows_for(job.mesh.degrees)
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        self._loss_parallel = job.mesh.degree("tp") > 1 and self._of(job).loss_parallel
         if job.mesh.degree("pp") > 1:
             return super().parallelize(model, job)
         self.parallelize_stage(model, job)
@@ -80,8 +78,7 @@ class ND(PP):
         if mesh.degree("cp") > 1:
             spread_attention(part, job)
         if job.config.experts:
-            policy = MixedPrecisionPolicy(param_dtype=getattr(torch, options.dtype), reduce_dtype=torch.float32)
-            parallelize_experts(part, job, policy)
+            parallelize_experts(part, job)
         self.tune_blocks(part, job)
         shard(part, mesh.sharded, options)
         if mesh.degree("pp") > 1:
@@ -103,8 +100,8 @@ class ND(PP):
 
     local_batch = CP.local_batch
 
-    def loss_context(self) -> AbstractContextManager[None]:
-        return loss_parallel() if self._loss_parallel else nullcontext()
+    def loss_context(self, job: Job) -> AbstractContextManager[None]:
+        return loss_parallel() if job.mesh.degree("tp") > 1 and self._of(job).loss_parallel else nullcontext()
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         assert isinstance(part, FSDPModule)
@@ -112,7 +109,7 @@ class ND(PP):
 
     def forward_backward(self, parts: list[nn.Module], batch: Batch, job: Job) -> Tensor | None:
         if job.mesh.degree("pp") > 1:
-            with self.loss_context():
+            with self.loss_context(job):
                 loss = super().forward_backward(parts, batch, job)
         else:
             loss = Strategy.forward_backward(self, parts, batch, job)

@@ -89,8 +89,8 @@ class PP(Strategy):
         return [stage.submod for stage in stages]
 
     def _traced(self, model: Transformer, split: list[range], job: Job) -> list[Any]:
-        if job.mesh.data_degree > 1:
-            raise ValueError("a traced stage cannot be sharded by block: use --split manual with dp_shard")
+        if job.wraps:
+            raise ValueError("a traced stage cannot be wrapped by block: FSDP and bfloat16 want --split manual")
         if self.shape.stages > 2:  # every layer needs the rotation that the first stage computes
             raise ValueError(
                 "torch cannot pass a tensor over a stage: --split tracer has two stages, --split manual more"
@@ -106,7 +106,7 @@ class PP(Strategy):
 
     def parallelize_stage(self, part: Transformer, job: Job) -> None:
         """What happens inside a stage: FSDP over the data axes, gathered once and kept for all micro-batches."""
-        if job.mesh.data_degree > 1:
+        if job.wraps:
             HSDP().parallelize(part, job)
             assert isinstance(part, FSDPModule)
             part.set_reshard_after_forward(False)

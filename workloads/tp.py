@@ -115,20 +115,19 @@ class TP(FSDP):
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         options = self._of(job)
-        self._loss_parallel = options.loss_parallel
         cut(model, job.mesh.view("tp"), options)
         if options.async_tp and job.world.rank == 0:
             print(enable_async_tp(job.mesh.view("tp"), options), flush=True)
         self.tune_blocks(model, job)
-        if job.mesh.size("dp_replicate", "dp_shard") > 1:
+        if job.wraps:
             shard(model, job.mesh.sharded, options)
         return [model]
 
-    def loss_context(self) -> AbstractContextManager[None]:
-        return loss_parallel() if self._loss_parallel else nullcontext()
+    def loss_context(self, job: Job) -> AbstractContextManager[None]:
+        return loss_parallel() if self._of(job).loss_parallel else nullcontext()
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
-        if job.mesh.size("dp_replicate", "dp_shard") > 1:
+        if job.wraps:
             super().synchronize_gradients(part, last, job)
 
     @staticmethod

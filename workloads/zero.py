@@ -10,6 +10,7 @@ the parameters' shards in all of them and whole parameters from forward to backw
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workloads.common.loop import run
 from workloads.common.model import Transformer
 from workloads.common.options import Options, flag
+from workloads.common.precision import autocast
 from workloads.common.strategy import ADAMW, Job, Strategy
 from workloads.common.weights import materialize
 from workloads.fsdp import FSDPOptions, shard
@@ -60,6 +62,9 @@ class ZeRO(Strategy):
         return ZeroRedundancyOptimizer(
             part.parameters(), torch.optim.AdamW, group, parameters_as_bucket_view=True, lr=job.options.lr, **ADAMW
         )
+
+    def loss_context(self, job: Job) -> AbstractContextManager[None]:
+        return autocast(job.options.dtype, job.world.device) if _stage(job) == 1 else nullcontext()
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         if isinstance(part, DistributedDataParallel):

@@ -1,4 +1,8 @@
-"""Ranks for tests: forked from a server that has torch imported, so that eight are there in a fraction of a second."""
+"""Ranks for tests: forked from a server that has torch imported, so that eight are there in a fraction of a second.
+
+`on_standing_ranks` keeps a set of them in one process group, where a second run finds torch's caches of sharding rules
+filled. `run_ranks` starts them for one call: for what makes a group of its own, or breaks it.
+"""
 
 from __future__ import annotations
 
@@ -9,41 +13,97 @@ import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
+from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(
-    ["torch", "torch.distributed.checkpoint", "workloads.ddp", "workloads.zero", "workloads.nd"]
-)
+_server.set_forkserver_preload(["tests.workloads.preloaded"])
 
 
 class RankFailed(Exception):
     """A rank raised (its traceback is the text), died or did not answer in time."""
 
 
-def run_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline: float = 120.0) -> list[T]:
-    """Call the module-level `function(*args)` on `world_size` ranks with torchrun's variables set; results by rank.
+class Ranks:
+    """`size` processes with torchrun's variables set, which call what they are told until they are closed."""
 
-    Raises RankFailed for the first rank that fails; all ranks are gone afterwards.
-    """
-    store = new_store()
-    receivers: dict[Connection, int] = {}
-    processes = []
-    for rank in range(world_size):
-        receiver, sender = _server.Pipe(duplex=False)
-        process = _server.Process(target=_rank, args=(sender, rank, world_size, store.port, function, args))
-        process.start()
-        sender.close()
-        receivers[receiver] = rank
-        processes.append(process)
-    try:
-        return _collect(receivers, world_size, deadline)
-    finally:
-        for process in processes:
+    def __init__(self, size: int) -> None:
+        self._store = new_store()
+        self._processes = []
+        self._connections: list[Connection] = []
+        for rank in range(size):
+            ours, theirs = _server.Pipe()
+            process = _server.Process(target=_serve, args=(theirs, rank, size, self._store.port))
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._connections.append(ours)
+
+    def call(self, function: Callable[..., T], *args: Any, deadline: float = 120.0) -> list[T]:
+        """Call the module-level `function(*args)` on every rank; results by rank.
+
+        Raises RankFailed for the first rank that fails; then all can only be closed, since others may wait for it.
+        """
+        task = pickle.dumps((function, args))
+        for connection in self._connections:
+            connection.send_bytes(task)
+        results: dict[int, Any] = {}
+        end = time.monotonic() + deadline
+        while len(results) < len(self._connections):
+            waiting = [connection for rank, connection in enumerate(self._connections) if rank not in results]
+            ready = wait(waiting, end - time.monotonic())
+            if not ready:
+                raise RankFailed(
+                    f"no answer in {deadline} s from ranks {sorted(set(range(len(self._connections))) - set(results))}"
+                )
+            results |= {rank: _answer(self._connections[rank], rank) for rank in map(self._rank_of, ready)}
+        return [results[rank] for rank in range(len(results))]
+
+    def _rank_of(self, connection: Any) -> int:
+        return self._connections.index(connection)
+
+    def close(self) -> None:
+        """End all ranks; those that do not leave by themselves are killed."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
             process.join(0.5)
             process.kill()
             process.join()
+            process.close()
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+_standing: dict[int, Ranks] = {}
+
+
+def run_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline: float = 120.0) -> list[T]:
+    """`Ranks.call` on ranks of their own, all of which are gone afterwards."""
+    with Ranks(world_size) as ranks:
+        return ranks.call(function, *args, deadline=deadline)
+
+
+def on_standing_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline: float = 120.0) -> list[T]:
+    """`Ranks.call` on ranks that are kept for the next call; they are in one process group, which `train` finds."""
+    if world_size not in _standing:
+        _standing[world_size] = Ranks(world_size)
+        _standing[world_size].call(_join)
+    try:
+        return _standing[world_size].call(function, *args, deadline=deadline)
+    except BaseException:
+        _standing.pop(world_size).close()
+        raise
+
+
+def close_standing() -> None:
+    while _standing:
+        _standing.popitem()[1].close()
 
 
 def new_store() -> Any:
@@ -53,31 +113,23 @@ def new_store() -> Any:
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
-def _collect(receivers: dict[Connection, int], world_size: int, deadline: float) -> list[Any]:
-    results: dict[int, Any] = {}
-    end = time.monotonic() + deadline
-    while len(results) < world_size:
-        ready = wait(
-            [connection for connection, rank in receivers.items() if rank not in results], end - time.monotonic()
-        )
-        if not ready:
-            raise RankFailed(f"no answer in {deadline} s from ranks {sorted(set(range(world_size)) - set(results))}")
-        for connection in ready:
-            assert isinstance(connection, Connection)
-            rank = receivers[connection]
-            try:
-                ok, result = pickle.loads(connection.recv_bytes())
-            except EOFError:
-                raise RankFailed(f"rank {rank} died") from None
-            if not ok:
-                raise RankFailed(f"rank {rank}: {result}")
-            results[rank] = result
-    return [results[rank] for rank in range(world_size)]
+def _join() -> None:
+    from torch import distributed as dist
+
+    dist.init_process_group("gloo")
 
 
-def _rank(
-    sender: Connection, rank: int, world_size: int, port: int, function: Callable[..., Any], args: tuple[Any, ...]
-) -> None:
+def _answer(connection: Connection, rank: int) -> Any:
+    try:
+        ok, result = pickle.loads(connection.recv_bytes())
+    except (EOFError, ConnectionResetError):
+        raise RankFailed(f"rank {rank} died") from None
+    if not ok:
+        raise RankFailed(f"rank {rank}: {result}")
+    return result
+
+
+def _serve(connection: Connection, rank: int, world_size: int, port: int) -> None:
     import torch
 
     os.environ.update(
@@ -91,8 +143,13 @@ def _rank(
         OMP_NUM_THREADS="1",
     )
     torch.set_num_threads(1)
-    try:
-        answer = (True, function(*args))
-    except BaseException:
-        answer = (False, traceback.format_exc())
-    sender.send_bytes(pickle.dumps(answer))
+    while True:
+        try:
+            function, args = pickle.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        try:
+            answer = (True, function(*args))
+        except BaseException:
+            answer = (False, traceback.format_exc())
+        connection.send_bytes(pickle.dumps(answer))

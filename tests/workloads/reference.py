@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from tests.workloads.ranks import run_ranks
+from tests.workloads.ranks import on_standing_ranks
 from workloads.common.config import ModelConfig
 from workloads.common.data import Batch, TrainingData, load_tokens
 from workloads.common.loop import train
@@ -102,7 +102,7 @@ def _named(parts: list[nn.Module]) -> list[tuple[str, nn.Parameter]]:
 def distributed(kind: type[Strategy], mesh: str, *argv: str, **settings: Any) -> Run:
     """`recorded` on the ranks of `mesh`: what rank 0 saw, with parameters and gradients of all stages of a pipeline."""
     world_size = math.prod(degree for axis, degree in parse_mesh(mesh).items() if axis != "ep")
-    return _merged(run_ranks(_recorded_kind, world_size, kind, (*TINY, "--mesh", mesh, *argv), **settings))
+    return _merged(on_standing_ranks(_recorded_kind, world_size, kind, (*TINY, "--mesh", mesh, *argv), **settings))
 
 
 def _merged(runs: Sequence[Run]) -> Run:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,7 @@ def _read_text(path: Path, pattern: str) -> bytes:
     return b"\n".join(parts)
 
 
+@lru_cache(maxsize=1)
 def synthetic(seed: int, length: int = 1 << 17) -> Tokens:
     """Learnable noise: each byte is a fixed function of its predecessor nine times in ten, else random."""
     random = np.random.Generator(np.random.PCG64(mixed("synthetic", seed)))

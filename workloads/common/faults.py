@@ -112,6 +112,16 @@ def parse_fault(text: str) -> Fault | None:
     return fault
 
 
+def require_sense(fault: Fault | None, workload: str, backend: str) -> None:
+    """Raises ValueError where the fault cannot act; a workload that is none of ours may try any."""
+    if fault is None:
+        return
+    if workload in WORKLOADS and workload not in fault.kind.workloads:
+        raise ValueError(f"fault: {fault.name} makes sense in {', '.join(fault.kind.workloads)}, not in {workload}")
+    if backend not in fault.kind.backends:
+        raise ValueError(f"fault: {fault.name} makes sense on {', '.join(fault.kind.backends)}, not on {backend}")
+
+
 def cells() -> Iterator[tuple[str, str, str]]:
     """(kind, workload, backend) of every drill that makes sense."""
     for name, kind in KINDS.items():

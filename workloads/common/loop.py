@@ -30,11 +30,12 @@ from workloads.common import (
 )
 from workloads.common.counting import CollectiveCounter
 from workloads.common.data import Batch, TrainingData, load_tokens
-from workloads.common.faults import parse_fault
+from workloads.common.faults import parse_fault, require_sense
 from workloads.common.injections import Faults, Scene, Then
 from workloads.common.mesh import Mesh, World, parse_mesh
 from workloads.common.model import build_on_meta
 from workloads.common.options import parse
+from workloads.common.precision import kept
 from workloads.common.strategy import Job, Strategy
 from workloads.common.weights import materialize
 
@@ -63,7 +64,9 @@ def train(strategy: Strategy, argv: Sequence[str] | None = None) -> Outcome:
     if options.deterministic:
         seeds.make_deterministic()
     world = World.from_environment(options.device)
-    faults = Faults(parse_fault(options.fault), world)
+    fault = parse_fault(options.fault)
+    require_sense(fault, strategy.name, "nccl" if world.device.type == "cuda" else "gloo")
+    faults = Faults(fault, world)
     with mesh.process_group(world, options.first_timeout), stop_signals() as stop:
         faults.device()
         given = faults.mesh(strategy.degrees(parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")), world))
@@ -82,7 +85,7 @@ class Training:
     def __init__(self, strategy: Strategy, job: Job, faults: Faults, stop: list[int]) -> None:
         self.strategy, self.job, self._faults, self._stop = strategy, job, faults, stop
         options = job.options
-        self.parts = strategy.parallelize(build_on_meta(job.config), job)
+        self.parts = strategy.parallelize(build_on_meta(job.config).to(kept(options.dtype)), job)
         materialize(self.parts, job.world.device, strategy.weights(job))
         faults.model(self.parts)
         self.optimizers = [strategy.optimizer(part, job) for part in self.parts]

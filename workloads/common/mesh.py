@@ -46,7 +46,14 @@ class World:
 
 @contextmanager
 def process_group(world: World, timeout: float) -> Iterator[None]:
-    """The default process group for the length of the block (also for one process without torchrun)."""
+    """The default process group for the length of the block (also for one process without torchrun).
+
+    A program that has one already keeps it: it is used, and left as it is.
+    """
+    if dist.is_initialized():
+        set_timeout(timeout)
+        yield
+        return
     for name, value in (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0"), ("RANK", "0"), ("WORLD_SIZE", "1")):
         os.environ.setdefault(name, value)
     if world.device.type == "cuda":
@@ -134,9 +141,11 @@ class Mesh:
     def sharded(self) -> DeviceMesh:
         """The view over which FSDP shards dense parameters: dp_shard × cp as one axis, behind dp_replicate if given.
 
-        Ranks along cp hold other tokens of the same parameters, as data ranks do.
+        Ranks along cp hold other tokens of the same parameters, as data ranks do. Raises ValueError without an axis.
         """
         shards = tuple(axis for axis in ("dp_shard", "cp") if axis in self.axes)
+        if not shards:
+            raise ValueError(f"FSDP has no axis in the mesh {','.join(self.axes)}: add dp_shard=1")
         flat = self.dense[shards]._flatten("dp_shard_cp") if len(shards) > 1 else self.dense[shards]
         name = "dp_shard_cp" if len(shards) > 1 else shards[0]
         return self.dense["dp_replicate", name] if "dp_replicate" in self.axes else flat

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from workloads.common.config import ModelConfig
+from workloads.common.precision import wide
 
 Rotation = tuple[Tensor, Tensor]  # cos and sin, each (S, D)
 AttentionFn = Callable[..., Tensor]
@@ -143,8 +144,8 @@ class Transformer(nn.Module):
 
 
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean next-token cross-entropy in nats over logits (B, S, vocab) and targets (B, S), computed in fp32."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+    """Mean next-token cross-entropy in nats over logits (B, S, vocab) and targets (B, S), in fp32 or wider."""
+    return F.cross_entropy(wide(logits.flatten(0, 1)), targets.flatten())
 
 
 def initial_std(name: str, layers: int) -> float:

@@ -20,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from workloads.common.config import ModelConfig
+from workloads.common.precision import wide
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Router(nn.Module):
         """`x (B, S, D)` → the choice for its B · S tokens, and `x` with the auxiliary loss attached."""
         # In low precision near ties would fall differently from rank to rank.
         weight = cast(Tensor, cast(Any, _SumGradient.apply)(self.weight, self.sequence_group))
-        probabilities = F.linear(x.flatten(0, 1).float(), weight.float()).softmax(-1)
+        probabilities = F.linear(wide(x.flatten(0, 1)), wide(weight)).softmax(-1)
         experts = (probabilities.detach() + self.bias).topk(self.top_k, dim=-1).indices
         weights = probabilities.gather(1, experts)
         weights = weights / weights.sum(-1, keepdim=True)
@@ -157,7 +158,7 @@ class Experts(nn.Module):
 def grouped_matmul(rows: Tensor, matrices: Tensor, counts: Tensor) -> Tensor:
     """`rows (N, D)`, of which the first `counts[0]` meet `matrices[0] (D, F)` and so on → `(N, F)`."""
     kernel = getattr(F, "grouped_mm", None)
-    if kernel is not None and (rows.device.type == "cpu" or rows.dtype == torch.bfloat16):
+    if kernel is not None and rows.dtype in ((torch.bfloat16, torch.float32) if rows.is_cpu else (torch.bfloat16,)):
         return cast(Tensor, kernel(rows, matrices, offs=counts.cumsum(0, dtype=torch.int32)))
     return grouped_matmul_plain(rows, matrices, counts)
 

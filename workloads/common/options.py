@@ -32,7 +32,11 @@ class Options:
     lr: float = flag(3e-3, "learning rate of AdamW")
     clip: float = flag(1.0, "largest global gradient norm; 0 leaves gradients as they are")
     dropout: float | None = flag(None, "share of the blocks' outputs that is dropped")
-    dtype: str = flag("float32", "compute type; parameters are kept in float32", choices=("float32", "bfloat16"))
+    dtype: str = flag(
+        "float32",
+        "compute type; parameters are kept in float32, with float64 (which tells rounding from mistakes) in that",
+        choices=("float32", "bfloat16", "float64"),
+    )
     load: str = flag("", "directory with weights to start from, as Hugging Face's Llama stores them", metavar="DIR")
     export: str = flag("", "write the trained weights there in the same form", metavar="DIR")
     data: str = flag("stdlib", "stdlib (the standard library's sources), synthetic, or a file or directory of text")
@@ -57,6 +61,10 @@ class Options:
     compare_replicas: int = flag(0, "steps between comparisons of all copies of the parameters by hash; 0: never")
     count: bool = flag(False, "at the end print the last step's collectives and bytes as counted, beside the table")
     fault: str = flag("", "drill: KIND[:key=value,…]", metavar="KIND[:key=value,…]")
+
+    def __post_init__(self) -> None:
+        if self.count and self.dtype == "float64":
+            raise ValueError("count: the table has no float64: add --no-count")
 
     def model(self) -> ModelConfig:
         return preset(self.preset, layers=self.layers, experts=self.experts, top_k=self.top_k, dropout=self.dropout)

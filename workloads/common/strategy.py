@@ -46,6 +46,11 @@ class Job:
         """How many ranks hold (a piece or a copy of) each parameter, and how many know the loss: those of one stage."""
         return self.world.size // self.mesh.degree("pp")
 
+    @property
+    def wraps(self) -> bool:
+        """Whether FSDP wraps what other cuts leave: over several data ranks, or over one for its mixed precision."""
+        return self.mesh.data_degree > 1 or self.options.dtype == "bfloat16"
+
 
 class Strategy:
     """Override what differs; `parallelize` always does."""
@@ -100,16 +105,16 @@ class Strategy:
 
     def forward_backward(self, parts: list[nn.Module], batch: Batch, job: Job) -> Tensor | None:
         """Leave averaged gradients in the parts; returns the mean loss of this rank's tokens, None where unknown."""
-        total = torch.zeros((), device=job.world.device)
+        total = torch.zeros((), dtype=torch.float64, device=job.world.device)
         for index, micro in enumerate(batch.split(job.options.accumulate)):
             self.synchronize_gradients(parts[0], index + 1 == job.options.accumulate, job)
-            with self.loss_context():
+            with self.loss_context(job):
                 loss = loss_of(parts[0](micro.inputs, micro.positions), micro.targets) / job.options.accumulate
                 torch.autograd.backward(loss)
             total += local(loss.detach())  # replicated where it is a DTensor
         return total
 
-    def loss_context(self) -> AbstractContextManager[None]:
+    def loss_context(self, job: Job) -> AbstractContextManager[None]:
         """Entered around each micro-batch's forward, loss and backward."""
         return nullcontext()
 
