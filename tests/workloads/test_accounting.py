@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.workloads.ranks import new_store, run_ranks
+from tests.workloads.ranks import on_standing_ranks
 from tests.workloads.reference import TINY
 from workloads.common.accounting import Account, expected_volumes
 from workloads.common.counting import Kind
@@ -22,24 +20,18 @@ from workloads.pp import PP
 from workloads.tp import TP
 from workloads.zero import ZeRO
 
-FOUR_STEPS = (*TINY, "--steps", "4", "--count")  # DDP rebuilds its buckets in the second
+THREE_STEPS = (*TINY, "--steps", "3", "--count")  # DDP rebuilds its buckets in the second
 
 
-def _accounts(cases: list[tuple[type[Strategy], tuple[str, ...]]], ports: list[int]) -> list[Account]:
-    accounts = []
-    for (kind, flags), port in zip(cases, ports, strict=True):
-        os.environ["MASTER_PORT"] = str(port)  # a store that no earlier run has written to
-        account = train(kind(), [*FOUR_STEPS, *flags]).account
-        assert account is not None
-        accounts.append(account)
-    return accounts
+def _account(kind: type[Strategy], flags: tuple[str, ...]) -> Account:
+    account = train(kind(), [*THREE_STEPS, *flags]).account
+    assert account is not None
+    return account
 
 
 def check(*cases: tuple[type[Strategy], tuple[str, ...]], world_size: int) -> list[list[Account]]:
     """Every rank's counts equal its table, for each case; the accounts by case and rank."""
-    stores = [new_store() for _ in cases]
-    by_rank = run_ranks(_accounts, world_size, list(cases), [store.port for store in stores])
-    by_case = [list(ranks) for ranks in zip(*by_rank, strict=True)]
+    by_case = [on_standing_ranks(_account, world_size, kind, flags) for kind, flags in cases]
     for (kind, flags), ranks in zip(cases, by_case, strict=True):
         for rank, account in enumerate(ranks):
             where = f"{kind.__name__} {' '.join(flags)} rank {rank}"
@@ -67,18 +59,18 @@ def test_data_parallel_on_two_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    "cases",
-    [  # DTensor remembers groups by their ranks: the tensor groups of two runs in one process must not be the same
-        [(HSDP, "dp_replicate=2,dp_shard=2"), (CP, "dp_shard=2,cp=2"), (TP, "dp_shard=2,tp=2")],
-        [(PP, "pp=2,dp_shard=2"), (ND, "pp=2,tp=2")],
-        [(ND, "cp=2,tp=2")],
+    ("kind", "mesh"),
+    [
+        (HSDP, "dp_replicate=2,dp_shard=2"),
+        (CP, "dp_shard=2,cp=2"),
+        (TP, "dp_shard=2,tp=2"),
+        (PP, "pp=2,dp_shard=2"),
+        (ND, "pp=2,tp=2"),
+        (ND, "cp=2,tp=2"),
     ],
-    ids=lambda cases: "+".join(mesh for _, mesh in cases),
 )
-def test_products_on_four_ranks(cases: list[tuple[type[Strategy], str]]) -> None:
-    check(
-        *((kind, ("--mesh", mesh, "--accumulate", "4" if "pp" in mesh else "1")) for kind, mesh in cases), world_size=4
-    )
+def test_products_on_four_ranks(kind: type[Strategy], mesh: str) -> None:
+    check((kind, ("--mesh", mesh, "--accumulate", "4" if "pp" in mesh else "1")), world_size=4)
 
 
 def test_zero1_moves_three_times_the_parameters() -> None:
@@ -113,8 +105,7 @@ def test_context_parallel_by_other_means(implementation: str) -> None:
 
 
 def _ranks(kind: type[Strategy], *flags: str, world_size: int = 2) -> list[Account]:
-    store = new_store()
-    return [accounts[0] for accounts in run_ranks(_accounts, world_size, [(kind, flags)], [store.port])]
+    return on_standing_ranks(_account, world_size, kind, flags)
 
 
 def _logical(account: Account) -> float:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
+import torch
+from torch.distributed.checkpoint import FileSystemWriter, load
 
-from tests.workloads.ranks import run_ranks
+from tests.workloads.ranks import on_standing_ranks, run_ranks
 from tests.workloads.reference import TINY
 from workloads.common.checkpoint import Checkpoints
 from workloads.common.loop import train
+from workloads.common.mesh import World, process_group
 from workloads.common.strategy import Strategy
 from workloads.fsdp import FSDP
 from workloads.hsdp import HSDP
@@ -20,6 +26,7 @@ from workloads.nd import ND
 from workloads.zero import ZeRO
 
 EIGHT = ("--batch", "8", "--steps", "8")
+LR = "3e-4"  # at the usual rate Adam amplifies the rounding of another order of sums tenfold in each few steps
 
 
 def _train(kind: type[Strategy], *argv: str) -> list[float]:
@@ -27,7 +34,7 @@ def _train(kind: type[Strategy], *argv: str) -> list[float]:
 
 
 def losses(world_size: int, kind: type[Strategy], *argv: str) -> list[float]:
-    return run_ranks(_train, world_size, kind, *argv)[0]
+    return on_standing_ranks(_train, world_size, kind, *argv)[0]
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +48,30 @@ def test_the_same_mesh_goes_on_bit_by_bit(tmp_path: Path, unbroken: list[float])
     assert losses(2, FSDP, *at) == unbroken[4:]
 
 
-def test_other_meshes_go_on_where_the_last_one_stopped(tmp_path: Path, unbroken: list[float]) -> None:
-    at = ("--checkpoint-dir", str(tmp_path))
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float64", 1e-13)])
+def test_other_meshes_go_on_where_the_last_one_stopped(tmp_path: Path, dtype: str, bound: float) -> None:
+    """Rounding alone parts the curves: it falls with the type, by as many digits, where a mistake would stay."""
+    six = ("--dtype", dtype, "--lr", LR, "--steps", "6")
+    eight_ranks = ("--mesh", "dp_shard=2,cp=2,tp=2", "--accumulate", "1", *six)
+    at = (*six, "--checkpoint-dir", str(tmp_path))
     found = [
-        *losses(4, ND, *at, "--steps", "2", "--mesh", "dp_shard=2,tp=2", "--accumulate", "1"),
-        *losses(2, ZeRO, *at, "--steps", "4", "--mesh", "dp_shard=2", "--stage", "3"),
-        *losses(1, FSDP, *at, "--steps", "5", "--mesh", "dp_shard=1"),
-        *losses(4, HSDP, *at, "--steps", "8", "--mesh", "dp_replicate=2,dp_shard=2"),
+        *losses(8, ND, *eight_ranks, *at, "--steps", "2"),
+        *losses(4, HSDP, *at, "--mesh", "dp_replicate=2,dp_shard=2", "--steps", "3"),
+        *losses(1, FSDP, *at, "--mesh", "dp_shard=1", "--steps", "4"),
+        *losses(8, ND, *at, "--mesh", "dp_shard=4,tp=2", "--accumulate", "1"),
     ]
-    assert found == pytest.approx(unbroken, abs=2e-5)
+    assert found == pytest.approx(losses(8, ND, *eight_ranks), abs=bound)
+
+
+def test_a_shared_out_optimizer_goes_on_on_other_degrees_and_in_shards(tmp_path: Path) -> None:
+    at = ("--checkpoint-dir", str(tmp_path), "--lr", LR)
+    found = [
+        *losses(4, ZeRO, *at, "--mesh", "dp_shard=4", "--stage", "1", "--steps", "2"),
+        *losses(2, ZeRO, *at, "--mesh", "dp_shard=2", "--stage", "1", "--steps", "4"),
+        *losses(4, ZeRO, *at, "--mesh", "dp_shard=4", "--stage", "1", "--steps", "6"),
+        *losses(2, FSDP, *at, "--mesh", "dp_shard=2"),
+    ]
+    assert found == pytest.approx(losses(2, FSDP, "--mesh", "dp_shard=2", "--lr", LR), abs=1e-6)
 
 
 def _terminated(directory: str) -> list[float]:
@@ -64,7 +86,7 @@ def _terminated(directory: str) -> list[float]:
 
 
 def test_a_signal_to_one_rank_ends_all_in_order_with_a_checkpoint(tmp_path: Path, unbroken: list[float]) -> None:
-    stopped = run_ranks(_terminated, 2, str(tmp_path))
+    stopped = on_standing_ranks(_terminated, 2, str(tmp_path))
     assert stopped == [unbroken[:3], unbroken[:3]]
     assert losses(2, FSDP, "--mesh", "dp_shard=2", "--checkpoint-dir", str(tmp_path)) == unbroken[3:]
 
@@ -76,6 +98,31 @@ def test_background_saves_hold_the_values_of_their_step(tmp_path: Path, unbroken
     for path in sorted(tmp_path.glob("step-*"))[4:]:
         (path / "complete").unlink()
     assert losses(2, FSDP, *at) == unbroken[4:]
+
+
+def _changed_while_written(directory: str) -> torch.Tensor:
+    """Save a tensor in the background, change it before the first byte is written, read what was saved."""
+    values, changed = torch.arange(1000.0), threading.Event()
+    written = FileSystemWriter.write_data
+
+    def late(*args: Any, **more: Any) -> Any:
+        assert changed.wait(60)
+        return written(*args, **more)
+
+    with process_group(World.from_environment("cpu"), 60), patch.object(FileSystemWriter, "write_data", late):
+        checkpoints = Checkpoints(directory, keep=2, asynchronous=True)
+        checkpoints.save({"model": {"values": values}, "step": 1})
+        values.fill_(-1.0)
+        changed.set()
+        checkpoints.finish()
+        saved = {"model": {"values": torch.zeros(1000)}}
+        load(saved, checkpoint_id=checkpoints.complete()[0])
+    return saved["model"]["values"]
+
+
+def test_background_saves_never_store_later_values(tmp_path: Path) -> None:
+    (saved,) = run_ranks(_changed_while_written, 1, str(tmp_path))
+    assert torch.equal(saved, torch.arange(1000.0))
 
 
 def test_only_complete_checkpoints_count(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.workloads.ranks import run_ranks
+from tests.workloads.ranks import on_standing_ranks
 from tests.workloads.reference import Run, assert_same_training, distributed, single_process
 from workloads.common.config import preset
 from workloads.common.context_parallel import (
@@ -110,7 +110,7 @@ def worst_errors(degree: int) -> dict[tuple[object, ...], float]:
 
 @pytest.mark.parametrize("degree", [2, 4])
 def test_every_attention_is_right_forward_and_backward(degree: int) -> None:
-    for errors in run_ranks(worst_errors, degree, degree):
+    for errors in on_standing_ranks(worst_errors, degree, degree):
         assert len(errors) == 6 * (12 if degree == 2 else 18)
         wrong = {case: error for case, error in errors.items() if error > 1e-5}
         assert not wrong

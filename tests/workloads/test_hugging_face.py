@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.workloads.ranks import run_ranks
+from tests.workloads.ranks import on_standing_ranks
 from tests.workloads.reference import TINY
 from workloads.common.config import ModelConfig, preset
 from workloads.common.hugging_face import llama_config, llama_name, stored, write
@@ -73,8 +73,8 @@ def test_tensor_ranks_read_their_slices_and_export_the_whole(tmp_path: Path) -> 
     config = CONFIGS["grouped"]
     written: dict[str, Tensor] = dict(built(config).named_parameters())
     write(tmp_path / "before", written, config)
-    losses = run_ranks(_losses, 2, str(tmp_path / "before"), str(tmp_path / "after"))[0]
-    assert losses == run_ranks(_losses, 2, str(tmp_path / "before"), "")[0]
+    losses = on_standing_ranks(_losses, 2, str(tmp_path / "before"), str(tmp_path / "after"))[0]
+    assert losses == on_standing_ranks(_losses, 2, str(tmp_path / "before"), "")[0]
     trained = build_on_meta(config)
     materialize([trained], CPU, stored(tmp_path / "after"))
     moved = {name for name, value in trained.named_parameters() if not torch.equal(value, written[name])}

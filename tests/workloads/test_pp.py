@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.workloads.ranks import RankFailed, run_ranks
+from tests.workloads.ranks import RankFailed, on_standing_ranks, run_ranks
 from tests.workloads.reference import TINY, Run, assert_same_training, distributed, single_process
 from workloads.common.config import preset
 from workloads.common.loop import train
@@ -64,7 +64,7 @@ def what_is_printed(schedule: str) -> str:
 
 @pytest.mark.parametrize(("schedule", "peak"), [("GPipe", "[8, 8]"), ("1F1B", "[2, 1]"), ("ZBVZeroBubble", None)])
 def test_measured_peak_is_that_of_theory(schedule: str, peak: str | None) -> None:
-    printed = run_ranks(what_is_printed, 2, schedule)[0]
+    printed = on_standing_ranks(what_is_printed, 2, schedule)[0]
     found = re.search(r"measured (\[.*\]), theory (\[.*\])", printed)
     assert found, printed
     assert found[1] == found[2] == (peak or found[2])
