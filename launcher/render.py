@@ -206,6 +206,8 @@ def placement_environment(node: NodePlan) -> dict[str, str]:
         values[node.visible_variable] = ",".join(node.devices)
     if node.bindings:
         values["DLAUNCH_CPUS"] = json.dumps([index_list(binding.cpus or "") for binding in node.bindings])
+    if any(binding.nic for binding in node.bindings):
+        values["DLAUNCH_NICS"] = json.dumps([binding.nic or "" for binding in node.bindings])
     return values
 
 
@@ -224,9 +226,9 @@ def job_environment(job: str, spec: JobSpec, node: NodePlan, settings: Settings,
     return values
 
 
-def rank_variables(launch: NodeLaunch, rank: int) -> dict[str, str]:
+def rank_variables(launch: NodeLaunch, rank: int, local_rank: int) -> dict[str, str]:
     """What the shim adds for one rank."""
-    env = launch.env
+    env = {**launch.env, "LOCAL_RANK": str(local_rank)}
     directory = f"{env['DLAUNCH_DIR']}/ranks/{rank}/attempt-{env['DLAUNCH_ATTEMPT']}"
     shim = next(word for word in launch.argv if word.endswith(SHIM))
     return rank_environment(directory, env, shim)

@@ -43,6 +43,9 @@ def rank_environment(rank_directory: str, environ: Mapping[str, str], shim: str 
         "DLAUNCH_PROGRESS": f"{rank_directory}/progress.jsonl",
         "PYTHONPATH": search_path,
     }
+    nics = json.loads(environ.get("DLAUNCH_NICS", "[]"))
+    if nics:
+        ours["DLAUNCH_NIC"] = nics[int(environ["LOCAL_RANK"])]
     return {**{name: value for name, value in wanted.items() if name not in environ}, **ours}
 
 

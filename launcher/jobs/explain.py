@@ -71,7 +71,8 @@ def _node(launch: NodeLaunch, prepared: Prepared) -> dict[str, Any]:
         "command_line": launch.command_line,
         "environment": [{"name": v.name, "value": v.shown, "origin": v.origin} for v in launch.environment],
         "rank_environment": {
-            str(rank): rank_variables(launch, rank) for rank in range(first, first + prepared.spec.nproc_per_node)
+            str(first + local): rank_variables(launch, first + local, local)
+            for local in range(prepared.spec.nproc_per_node)
         },
     }
 
@@ -100,7 +101,7 @@ def rendered_lines(prepared: Prepared) -> Iterable[str]:
         for variable in launch.environment:
             yield f"  {variable.name:{width}}  {variable.shown}  ({variable.origin})"
     yield "\neach rank, set by the shim (rank 0 shown):"
-    for name, value in rank_variables(prepared.launches()[0], 0).items():
+    for name, value in rank_variables(prepared.launches()[0], 0, 0).items():
         yield f"  {name}={MASK if is_secret(name) else value}"
     if prepared.record.kind == "local":
         yield "  everything else is inherited from this shell"

@@ -28,7 +28,7 @@ RENUMBERED = {"n3": (2, 3, 1, 0)}
 SAY = """
 import json, os, pathlib, sys, time
 here = pathlib.Path(os.environ["DLAUNCH_DIR"], "nodes", os.environ["DLAUNCH_NODE_RANK"], "agent.json")
-names = ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "DLAUNCH_MESH")
+names = ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "DLAUNCH_MESH", "DLAUNCH_NIC")
 said = {**{name: os.environ.get(name) for name in names}, "host": os.uname().nodename}
 pathlib.Path(sys.argv[1], "said-" + said["RANK"]).write_text(json.dumps(said))
 deadline = time.monotonic() + 60
@@ -85,6 +85,7 @@ def test_ranks_land_as_planned_on_hosts_that_all_differ(placed: Placed) -> None:
         assert expected["coordinate"] == {"dp_shard": rank // 2, "tp": rank % 2}
         number = RENUMBERED.get(told["host"], (0, 1, 2, 3)).index(int(device[-1]))
         assert (number, f"mlx5_{NEAR[number]}") == (expected["device"], expected["nic"])
+        assert told["DLAUNCH_NIC"] == expected["nic"]
     assert job["findings"] == []
     assert [(entry["rank"], entry["shown"]["device"]) for entry in job["bindings"]] == [
         (rank, entry["uuid"]) for rank, entry in sorted(plan.items())

@@ -84,7 +84,7 @@ def test_gloo_gets_an_interface_only_where_it_needs_one() -> None:
 
 
 def test_the_recorder_is_on_where_the_user_has_not_set_it() -> None:
-    variables = rank_variables(render(), 5)
+    variables = rank_variables(render(), 5, 1)
     assert variables["TORCH_FR_BUFFER_SIZE"] == variables["TORCH_NCCL_TRACE_BUFFER_SIZE"] == "2000"
     assert variables["NCCL_DEBUG_FILE"] == "/jobs/j/ranks/5/attempt-3/nccl.log"
     assert "NCCL_DEBUG" not in rank_environment("/r", {"NCCL_DEBUG": "WARN"})

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from launcher.agent.shim import rank_environment
 from launcher.errors import InputError
 from launcher.inventory import Cluster, parse_inventory
 from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine, hosts_to_take
 from launcher.render import NodePlan, placement_environment
 from launcher.spec import JobSpec, MeshSpec
-from launcher.topology import HostTopology
+from launcher.topology import HostTopology, Link
 from tests.launcher.placement.hosts import host, uniform_host
 
 LEAVES = {"n1": "a", "n2": "b", "n3": "a", "n4": "b"}
@@ -46,6 +47,14 @@ def test_each_node_gets_its_devices_by_uuid_and_each_rank_its_binding() -> None:
     assert first.devices == ("GPU-n1-0", "GPU-n1-2", "GPU-n1-1", "GPU-n1-3")
     assert [(b.local_rank, b.handle) for b in first.bindings] == list(enumerate(first.devices))
     assert placement_environment(first)["CUDA_VISIBLE_DEVICES"] == ",".join(first.devices)
+
+
+def test_each_rank_is_told_its_nearest_nic() -> None:
+    nics = [Link(f"GPU{d}", f"mlx5_{n}", "PIX" if d // 2 == n else "SYS") for d in range(4) for n in range(2)]
+    near = uniform_host("n1", 4, nics=2)
+    placed = assign_on_hosts(job(1, 4, "tp=4"), [plan("n1", 0)], {"n1": replace(near, links=(*near.links, *nics))})
+    environment = {**placement_environment(placed.nodes[0]), "LOCAL_RANK": "2"}
+    assert rank_environment("/r", environment)["DLAUNCH_NIC"] == "mlx5_1"
 
 
 def test_simulated_nodes_share_the_devices_of_this_machine() -> None:
