@@ -12,6 +12,7 @@ from typing import TypeVar
 from tests.lab.network import Network
 
 L = TypeVar("L", bound="Lab")
+CHECKOUT = Path(__file__).parents[2]
 EVENTS = ("cut", "heal", "crash", "boot")
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from tests.lab import namespaces, packages
 from tests.lab import slurm_config as config
-from tests.lab.machines import Lab, by_hand
+from tests.lab.machines import CHECKOUT, Lab, by_hand
 from tests.lab.namespaces import wait_until
 from tests.lab.network import Network
 from tests.lab.slurm_config import ClusterShape
@@ -88,7 +88,7 @@ class SlurmLab(Lab):
 
     def _write_files(self) -> None:
         self.root.chmod(0o755)
-        for folder in ("state", "spool", "log", "munge", "db", "dev", "work"):
+        for folder in ("state", "spool", "log", "munge", "db", "dev", "work", "checkout"):
             (self.root / folder).mkdir(exist_ok=True)
         texts = {
             "hosts": config.hosts_file(self.shape),
@@ -172,7 +172,7 @@ class SlurmLab(Lab):
         argv = ["unshare", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "bash", "-c"]
         with (self.root / f"log/console-{host}.log").open("ab") as console:
             process = subprocess.Popen(
-                [*self.network.enter(host), *argv, config.node_init(self.root, host)],
+                [*self.network.enter(host), *argv, config.node_init(self.root, host, CHECKOUT)],
                 env=self.login_env(),
                 stdin=subprocess.DEVNULL,
                 stdout=console,

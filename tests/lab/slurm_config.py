@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,9 +127,10 @@ innodb_lock_wait_timeout=900
 """
 
 
-def node_init(root: Path, name: str) -> str:
+def node_init(root: Path, name: str, checkout: Path) -> str:
     """What a node runs as its PID 1: own name, /proc, /tmp and /dev/shm, the lab's hosts file, and a reaper of orphans.
 
+    `checkout` stays in sight where it lies under the /tmp that the node's own covers.
     The reaper is not slurmd, which may then be killed and started again like on a real machine.
     """
     return f"""set -e
@@ -136,7 +138,10 @@ hostname {name}
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs -o mode=1777 shm /dev/shm
+mount --bind {shlex.quote(str(checkout))} {root}/checkout
 mount -t tmpfs -o mode=1777 tmp /tmp
+mkdir -p {shlex.quote(str(checkout))}
+mount --bind {root}/checkout {shlex.quote(str(checkout))}
 mount --bind {root}/hosts /etc/hosts
 set +e
 slurmd -N {name} -f {root}/slurm.conf

@@ -23,6 +23,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,12 +34,11 @@ from typing import Any
 import yaml
 
 from tests.lab import namespaces, packages, seed
-from tests.lab.machines import EVENTS, Lab, by_hand
+from tests.lab.machines import CHECKOUT, EVENTS, Lab, by_hand
 from tests.lab.namespaces import wait_until
 from tests.lab.network import LOGIN, Network
 from tests.lab.seed import LOGIN_ADDRESS, SUBNET, HostOptions, Member
 
-CHECKOUT = Path(__file__).parents[2]
 INIT = Path(__file__).with_name("host_init.sh")
 BY_HAND = Path(tempfile.gettempdir()) / "dlaunch-ssh-lab"
 SSHD_LISTENS = (":0016", "0A")  # port 22 and the state LISTEN, as /proc/net/tcp prints them
@@ -270,6 +270,7 @@ class SshLab(Lab):
 def raise_by_hand(given: argparse.Namespace) -> str:
     packages.install(packages.SSH_LAB)
     lab = SshLab(given.count, share=given.share, directory=given.dir).__enter__()
+    (lab.home / "inventory.yaml").write_text(lab.inventory_yaml(python=sys.executable))
     return f"{', '.join(lab.hosts)} stand; inventory: {lab.home / 'inventory.yaml'}"
 
 
