@@ -16,7 +16,7 @@ from tests.chaos.story import Act, Blow
 from tests.chaos.truth import Landed, lies
 
 POLL_S = 0.05
-TELLING_S = 60.0  # after this the story is over, whatever has not fallen
+TELLING_S = 120.0  # after this the story is over, whatever has not fallen
 THAW_S = 1.0
 
 
@@ -143,7 +143,7 @@ def _settled(site: Site, stage: Stage) -> bool:
     record = _record(site, stage)
     if record is None:
         return True
-    status, _ = site.dlaunch("wait", record.job, timeout=60)
+    status, _ = site.dlaunch("wait", record.job, timeout=TELLING_S)
     ended = status in (0, 1)
     if not ended or read_record(site.jobs_folder / record.job / "job.json").unreached:
         site.dlaunch("stop", record.job, "--grace", "1")
