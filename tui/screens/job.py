@@ -158,9 +158,7 @@ class JobScreen(View):
         if self._filter:
             chosen = np.flatnonzero(matching(snapshot, self._filter))
             return [int(rank) for rank in chosen[np.argsort(-order[chosen], kind="stable")][:WORST]]
-        table = self.query_one(LineTable)
-        pages = 4 if table.has_focus else 1  # nobody scrolls a table that the keys do not go to
-        count = max(1, min(WORST, table.size.height * pages, snapshot.world_size))
+        count = max(1, min(WORST, self.query_one(LineTable).size.height * 4, snapshot.world_size))
         candidates = np.argpartition(-order, count - 1)[:count]
         return [int(rank) for rank in candidates[np.lexsort((candidates, -order[candidates]))]]
 
