@@ -163,13 +163,28 @@ class _Trial:
 
 
 def _smallest_fitting(question: Question, mesh: MeshSpec, counts: Sequence[int], checkpointing: bool) -> _Trial:
-    for micro_batches in counts:
-        case = case_of(question, mesh, micro_batches, checkpointing)
-        memory = device_memory(question, case)
-        fits = memory["total"] <= question.machine.device.memory
-        if fits or micro_batches == counts[-1]:
-            break
-    return _Trial(case, memory, fits)
+    """With the fewest micro-batches that fit, else with the most. More of them never need more memory."""
+    first = _tried(question, mesh, counts[0], checkpointing)
+    if first.fits or len(counts) == 1:
+        return first
+    best = _tried(question, mesh, counts[-1], checkpointing)
+    if not best.fits:
+        return best
+    low, high = 1, len(counts) - 1  # counts[high] fits
+    while low < high:
+        middle = (low + high) // 2
+        trial = _tried(question, mesh, counts[middle], checkpointing)
+        if trial.fits:
+            best, high = trial, middle
+        else:
+            low = middle + 1
+    return best
+
+
+def _tried(question: Question, mesh: MeshSpec, micro_batches: int, checkpointing: bool) -> _Trial:
+    case = case_of(question, mesh, micro_batches, checkpointing)
+    memory = device_memory(question, case)
+    return _Trial(case, memory, memory["total"] <= question.machine.device.memory)
 
 
 def _completed(question: Question, trial: _Trial) -> Candidate:
