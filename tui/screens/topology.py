@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from launcher.spec import MeshSpec
-from tui.snapshot import JobInfo, Snapshot
-from tui.view import Line, View, headline, keys
-from tui.widgets.log import LogView
+from tui.screens.text import TextScreen
+from tui.snapshot import JobInfo
 
 if TYPE_CHECKING:
     from launcher.topology.model import HostTopology
@@ -66,36 +63,17 @@ def host_text(job: JobInfo, host: HostTopology) -> list[str]:
     ]
 
 
-class TopologyScreen(View):
+class TopologyScreen(TextScreen):
     """Asks the first hosts of the job for their hardware."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("t", "look", "look again"),
-        Binding("y", "copy", "copy"),
-        Binding("escape,b", "app.leave", "back"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "ask", "look again"), *TextScreen.BINDINGS]
     KEYS = ("t again", "hjkl move", "y copy", "b back", "? help")
     HELP = "⚠ marks, for each mesh axis, the slowest link that its ranks talk over."
 
-    def compose(self) -> ComposeResult:
-        yield Line(id="head")
-        yield Line(id="legend")
-        yield LogView(id="log")
-        yield Line(keys(*self.KEYS), id="keys")
-
-    def on_mount(self) -> None:
-        view = self.query_one(LogView)
-        view.follows = False
-        view.focus()
-        self.action_look()
-
-    def show(self, snapshot: Snapshot) -> None:
-        self.query_one("#head", Line).set(headline(snapshot, self.top.marks))
-
-    def action_look(self) -> None:
+    def action_ask(self) -> None:
         snapshot = self.top.snapshot
         if snapshot is not None:
-            self.query_one("#legend", Line).set(f" asking {', '.join(snapshot.job.hosts[:_MOST_HOSTS])}…")
+            self.say(f"asking {', '.join(snapshot.job.hosts[:_MOST_HOSTS])}…")
             self._look(snapshot.job)
 
     @work(thread=True, exclusive=True, group="topology")
@@ -104,17 +82,9 @@ class TopologyScreen(View):
         self.app.call_from_thread(self._set, job, lines)
 
     def _set(self, job: JobInfo, lines: Sequence[str]) -> None:
-        view = self.query_one(LogView)
-        view.clear()
-        view.follows = False
-        view.add(("", line) for line in lines)
+        self.put(lines)
         more = len(job.hosts) - _MOST_HOSTS
-        also = f" · {more} more hosts: dlaunch topo HOST" if more > 0 else ""
-        self.query_one("#legend", Line).set(Text(f" topology{also}"))
-
-    def action_copy(self) -> None:
-        self.app.copy_to_clipboard("\n".join(self.query_one(LogView).lines_shown))
-        self.notify("topology copied")
+        self.say(f"topology · {more} more hosts: dlaunch topo HOST" if more > 0 else "topology")
 
     def command(self) -> list[str]:
         hosts = self.top.snapshot.job.hosts if self.top.snapshot else ()
