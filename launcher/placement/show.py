@@ -51,5 +51,10 @@ def cost_lines(report: Report) -> Iterable[str]:
             f"{axis.axis:13} {axis.index_order_gbps:7.1f} GB/s in index order, {axis.chosen_gbps:7.1f} as placed, "
             f"{axis.bound_gbps:7.1f} at best; limited by {axis.limit.link}"
         )
+    if report.axis is None and report.axes:
+        yield (
+            f"a step communicates {report.index_order:.4g} s in index order, {report.chosen:.4g} s as placed, "
+            f"{report.lower_bound:.4g} s at best, nothing hidden"
+        )
     proven = "" if report.exact else " (a better order may exist: this one is packed, not proven)"
     yield report.verdict + proven
