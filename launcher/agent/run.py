@@ -171,7 +171,11 @@ class Agent:
         """A disk that is full must not end the agent: its ranks still need it."""
         self.status = replace(self.status, beat=self.status.beat + 1, time=time.time())
         path = self.paths.agent(self.plan.node_rank)
-        draft = path.with_suffix(".new")
+        if attempt_in(path) > self.plan.attempt:
+            # Our host was given up, yet it reaches the disk: another agent has our place, no rank of ours may write.
+            self.stop_requested, self.plan = True, replace(self.plan, stop_grace_s=0.0)
+            return
+        draft = path.with_suffix(f".{self.plan.attempt}.new")
         with suppress(OSError):
             make_private(path.parent)
             draft.write_text(json.dumps(self.status.to_json()))
@@ -204,6 +208,13 @@ class Agent:
     def _signal(pid: int, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def attempt_in(path: Path) -> int:
+    """The attempt whose agent wrote this agent.json; -1 where there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(path.read_text())["attempt"])
+    return -1
 
 
 def _device_uuids(environment: Mapping[str, str]) -> list[str]:

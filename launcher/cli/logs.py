@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from launcher.cli.options import inventory_option, job_argument, json_option
 from launcher.console import print_json
 from launcher.errors import InputError
+
+if TYPE_CHECKING:
+    from launcher.hosts.protocol import Host
+    from launcher.jobs.record import JobRecord, RankRecord
 
 POLL_S = 0.3
 
@@ -38,7 +44,6 @@ def logs(
     Example: dlaunch logs last --rank 0-3 --grep loss
     """
     from launcher.jobs.output import Selection, labelled, tails
-    from launcher.jobs.reach import connect_job
     from launcher.jobs.record import ENDED, read_record
     from launcher.jobs.store import find_job
 
@@ -46,7 +51,7 @@ def logs(
     found = find_job(job)
     chosen = Selection.parse(ranks, node, coord).of(found.record)
     records = {rank.rank: rank for rank in found.record.ranks}
-    hosts = connect_job(found.record)
+    hosts = reach(found.record, chosen)
     sources = tails(found.record, chosen, hosts)
     collected: dict[int, list[str]] = {rank: [] for rank in sources}
     try:
@@ -69,6 +74,20 @@ def logs(
             host.close()
     if as_json:
         print_json({"job": found.record.job, "ranks": [{"rank": r, "lines": lines} for r, lines in collected.items()]})
+
+
+def reach(record: JobRecord, ranks: Sequence[RankRecord]) -> dict[str, Host]:
+    """The hosts of `ranks` that answer; what the others say is told. Raises HostError where none does."""
+    from launcher.hosts.protocol import HostError
+    from launcher.jobs.reach import connect_each
+
+    answers = connect_each(list(dict.fromkeys(rank.host for rank in ranks)), record.addresses)
+    lost = [answer for answer in answers.values() if isinstance(answer, HostError)]
+    if lost and len(lost) == len(answers):
+        raise lost[0]
+    for error in lost:
+        click.echo(f"warning: {error.message}", err=True)
+    return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
 
 
 def compile_pattern(grep: str | None) -> re.Pattern[str] | None:

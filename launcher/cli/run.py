@@ -38,7 +38,7 @@ def run(as_json: bool, detach: bool, dry_run: bool, **options: Any) -> None:
     job = start(prepared)
     if detach:
         if as_json:
-            print_json(summary(job.record, [], {}))
+            print_json(summary(job.record, [], []))
         else:
             click.echo(f"started; follow it with: dlaunch logs -f {job.record.job}")
         return
@@ -48,20 +48,17 @@ def run(as_json: bool, detach: bool, dry_run: bool, **options: Any) -> None:
 def follow_to_end(job: StoredJob, as_json: bool, output: bool) -> int:
     """Follow a job, print how it ended, and return the exit status of `run` and `wait`."""
     from launcher.jobs.follow import Follower
-    from launcher.jobs.reach import connect_job
-    from launcher.jobs.result import describe, read_statuses, summary
+    from launcher.jobs.result import describe, losses, read_statuses, summary
 
     try:
         record = Follower(job, as_json, output).follow()
     except click.Abort:
         return INTERRUPTED
-    hosts = {}
+    statuses, told = read_statuses(record, job.paths), list[float]()
     try:
-        hosts = connect_job(record)
+        told = losses(record, statuses)
     except DlaunchError as error:  # the job's end is known even if its hosts are not reached any more
         click.echo(f"warning: {error}", err=True)
-    document = summary(record, read_statuses(record, job.paths), hosts)
-    for host in hosts.values():
-        host.close()
+    document = summary(record, statuses, told)
     print_json(document) if as_json else click.echo("\n".join(describe(record, document)))
     return 0 if record.state == "succeeded" else 1

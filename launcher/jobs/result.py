@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.common.agent_status import AgentStatus
+from launcher.common.agent_status import AgentStatus, RankStatus
 from launcher.common.paths import JobPaths
 from launcher.hosts.protocol import Host
 from launcher.jobs import bindings
-from launcher.jobs.record import JobRecord
+from launcher.jobs.reach import connect
+from launcher.jobs.record import JobRecord, RankRecord
 
 TRACEBACK_LINES = 12
 
@@ -29,26 +30,41 @@ def read_statuses(record: JobRecord, paths: JobPaths) -> list[AgentStatus]:
     return found
 
 
-def progress_records(record: JobRecord, hosts: dict[str, Host], rank: int) -> Iterator[dict[str, Any]]:
-    """All progress records of one rank over all attempts."""
-    where = next((r for r in record.ranks if r.rank == rank), None)
-    node = next((n for n in record.nodes if where and n.node_rank == where.node_rank), None)
-    if node is None or node.host not in hosts:
-        return
+def telling_rank(statuses: Sequence[AgentStatus]) -> RankStatus | None:
+    """The first rank that tells a loss."""
+    return next((rank for status in statuses for rank in status.ranks if rank.loss is not None), None)
+
+
+def losses(record: JobRecord, statuses: Sequence[AgentStatus]) -> list[float]:
+    """By step over all attempts, as one rank wrote them. Only its host is asked, and none where no rank tells a loss.
+
+    Raises CannotActError where that host cannot be reached.
+    """
+    telling = telling_rank(statuses)
+    number = telling.rank if telling is not None else 0 if record.attempt else None  # an earlier attempt may have told
+    where = next((rank for rank in record.ranks if rank.rank == number), None)
+    if where is None:
+        return []
+    host = connect([where.host], record.addresses)[where.host]
+    try:
+        return [found["loss"] for found in _progress(record, host, where) if found.get("loss") is not None]
+    finally:
+        host.close()
+
+
+def _progress(record: JobRecord, host: Host, rank: RankRecord) -> Iterator[dict[str, Any]]:
+    directory = next(node.directory for node in record.nodes if node.node_rank == rank.node_rank)
     for attempt in range(record.attempt + 1):
         with suppress(OSError):
-            data = hosts[node.host].read(str(JobPaths(Path(node.directory)).progress(rank, attempt)))
-            for line in data.splitlines():
+            for line in host.read(str(JobPaths(Path(directory)).progress(rank.rank, attempt))).splitlines():
                 with suppress(ValueError):
                     yield json.loads(line)
 
 
-def summary(record: JobRecord, statuses: list[AgentStatus], hosts: dict[str, Host]) -> dict[str, Any]:
+def summary(record: JobRecord, statuses: Sequence[AgentStatus], losses: Sequence[float]) -> dict[str, Any]:
     """The contract's document of a job that has ended (or is left alone)."""
     ranks = [rank for status in statuses for rank in status.ranks]
-    telling = next((rank for rank in ranks if rank.loss is not None), None)
-    records = progress_records(record, hosts, telling.rank if telling else 0)
-    losses = [(each["step"], each["loss"]) for each in records if each.get("loss") is not None]
+    telling = telling_rank(statuses)
     failure = record.first_failure
     return {
         "job": record.job,
@@ -56,8 +72,8 @@ def summary(record: JobRecord, statuses: list[AgentStatus], hosts: dict[str, Hos
         "exit_status": record.exit_status,
         "first_failure": None if failure is None else asdict(failure),
         "steps": max((rank.step for rank in ranks if rank.step is not None), default=0),
-        "first_loss": losses[0][1] if losses else None,
-        "last_loss": losses[-1][1] if losses else telling.loss if telling else None,  # of logs the newest
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else telling.loss if telling else None,  # of logs the newest
         "attempts": record.attempt + 1,
         "reason": record.reason,
         "bindings": bindings.documents(record, statuses),

@@ -20,6 +20,7 @@ import psutil
 from launcher.agent.plan import AgentPlan
 from launcher.common.paths import JobPaths
 from launcher.errors import DlaunchError
+from launcher.hosts.lost import LostHost
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, HostError, on_all
 from launcher.jobs.failure import NodeView
@@ -36,7 +37,7 @@ from launcher.jobs.machine import (
     stopped,
 )
 from launcher.jobs.prepare import lay_out, placed_fields
-from launcher.jobs.reach import connect, connect_job
+from launcher.jobs.reach import connect, connect_each, connect_job
 from launcher.jobs.record import JobRecord, Process, read_record, write_record
 from launcher.jobs.request import resized
 from launcher.jobs.site import Site, open_site
@@ -71,7 +72,7 @@ class Supervisor:
         """Supervise until the job has ended; its record then says how."""
         self._save(supervisor=Process(os.uname().nodename, os.getpid(), psutil.Process().create_time()))
         try:
-            self.hosts = connect_job(self.record)
+            self.hosts = self._reach() if adopt else connect_job(self.record)
             if adopt:
                 append_event(self.paths, "adopted", pid=os.getpid())
                 self._watch_nodes()
@@ -84,6 +85,11 @@ class Supervisor:
         finally:
             for host in self.hosts.values():
                 host.close()
+
+    def _reach(self) -> dict[str, Host]:
+        """The hosts of a job that runs: one that is gone must not keep the others' ranks from being stopped."""
+        answers = connect_each([node.host for node in self.record.nodes], self.record.addresses)
+        return {name: LostHost(answer) if isinstance(answer, HostError) else answer for name, answer in answers.items()}
 
     def _tick(self) -> None:
         assert self.watch is not None

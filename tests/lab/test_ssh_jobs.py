@@ -156,6 +156,7 @@ def test_a_spare_takes_the_place_of_a_lost_host(jobs: LabJobs) -> None:
     document = jobs.json("wait", job)
     assert (document["state"], document["attempts"]) == ("succeeded", 2)
     assert [node["host"] for node in jobs.record(job)["nodes"]] == ["n1", "n4", "n3"]
+    wait_until(lambda: not jobs.processes("n2", job), "the lost host's agent sees that it was replaced", 15)
 
 
 def test_spares_without_a_shared_file_system_are_refused(jobs: LabJobs) -> None:

@@ -99,9 +99,10 @@ class Job:
         rows = json.loads(self.bench.dlaunch("ps", "--json").stdout)["jobs"]
         return next(row for row in rows if row["job"] == self.id)
 
-    def output(self, rank: int) -> list[str]:
-        """All lines that a rank printed, over all attempts."""
-        files = sorted((self.directory / "ranks" / str(rank)).glob("attempt-*/stdout"))
+    def output(self, rank: int, attempt: int | None = None) -> list[str]:
+        """All lines that a rank printed, in one attempt or over all of them."""
+        which = "*" if attempt is None else attempt
+        files = sorted((self.directory / "ranks" / str(rank)).glob(f"attempt-{which}/stdout"))
         return [line for file in files for line in file.read_text().splitlines()]
 
     def losses(self) -> list[float]:
