@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from textual.widgets import Input
 
 from launcher.jobs.record import write_record
 from launcher.jobs.store import StoredJob
+from launcher.slurm.status import SEPARATOR
 from tests.tui.conftest import Clock, app_of, line, screen_text, simulated, until
 from tests.tui.test_feeds import append, job, sample
 from tui.app import TopApp
@@ -211,6 +213,27 @@ async def test_the_jobs_are_listed_filtered_and_opened(job: StoredJob) -> None:
         await pilot.press("enter")
         await opened(pilot)
         assert "other" in line(pilot, "head") and "failed" in line(pilot, "head")
+
+
+async def test_jobs_in_slurms_queue_that_are_not_ours_are_listed(
+    job: StoredJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = SEPARATOR.join(
+        ("71", "RUNNING", "None", "me", "gpu", "g[1-2]", "2", "2026-11-29T10:00:00", "1:00:00", "N/A", "/w", "theirs")
+    )  # fmt: skip
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/sh\necho '{row}'\n")
+    squeue.chmod(0o755)
+    (tmp_path / "inventory.yaml").write_text("clusters: {hpc: {kind: slurm, partition: gpu}}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    async with TopApp().run_test(size=(140, 30)) as pilot:
+        table = pilot.app.screen.query_one(LineTable)
+        await until(pilot, lambda: [entry.key for entry in table.rows] == ["slurm:71", "train-1"])
+        assert "slurm:71 theirs" in screen_text(pilot) and "1 that dlaunch did not start" in line(pilot, "head")
+        await pilot.press("home", "enter", "x")
+        assert isinstance(pilot.app.screen, JobsScreen)
 
 
 HOSTILE = (
