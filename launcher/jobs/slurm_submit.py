@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from launcher.inventory import SlurmCluster
 
+PYTHON = Path(__file__).with_name("slurm_python.py")
 FIRST_LOOK_S = 1.5  # a request that can never start is mostly recognised by the scheduler's first pass
 
 
@@ -124,7 +126,8 @@ def executor(prepared: Prepared, script: Script) -> submitit.SlurmExecutor:
 
     folder = Path(prepared.record.nodes[0].directory) / "submitit"  # our own id: Slurm's start anew on a new cluster
     try:
-        slurm = submitit.SlurmExecutor(folder, python=f"{SUPERVISE} {sys.executable}")
+        python = shlex.join([sys.executable, "-u", str(PYTHON)])
+        slurm = submitit.SlurmExecutor(folder, python=f"{SUPERVISE} {python}")
     except RuntimeError as error:
         raise CannotActError("there is no srun here", help=client.ON_A_LOGIN_NODE) from error
     named = {name.replace("-", "_"): value for name, value in script.flags.items()}  # so they replace submitit's own
