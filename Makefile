@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: run test check drill bench docs
+.PHONY: run test check drill bench docs pictures
 
 run: $(READY)
 	$(BIN)/dlaunch run workloads/hsdp.py --nodes 4
@@ -30,6 +30,10 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/python -m launcher.inventory_reference > docs/inventory.md
 	$(BIN)/python -m launcher.verdict_reference > docs/verdicts.md
+
+# The pictures that the README shows, from a job that really runs.
+pictures: $(READY)
+	$(BIN)/python docs/pictures/draw.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
