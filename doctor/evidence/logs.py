@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
-from doctor.evidence.log_blocks import as_bytes, decoded, every_line_has, text_blocks
+from doctor.evidence.log_blocks import as_bytes, decoded, text_blocks
 from doctor.evidence.log_lines import MESSAGE_LIMIT, LogLine, Origin, clean, parse_line
-from doctor.evidence.nccl_log import CONNECTIONS, PLENTY, ProcessFacts
+from doctor.evidence.nccl_log import ProcessFacts
 from doctor.evidence.signatures import any_of, find, signatures, word_filter
 from doctor.evidence.source import Parser, Source, looks_like_text
 from doctor.evidence.watchdog import WORDS, WatchdogReader
@@ -92,14 +92,6 @@ def _watchdog() -> re.Pattern[str]:
     return any_of(WORDS)
 
 
-def _telling_info(paths: Sequence[str]) -> re.Pattern[str]:
-    """Matches messages of INFO level but those of plenty and those of connections over known paths."""
-    plenty = "|".join(map(re.escape, sorted(PLENTY)))
-    heads, ends = "|".join(map(re.escape, sorted(CONNECTIONS))), "|".join(map(re.escape, paths))
-    counted = rf"|(?:{heads})[^\n]*(?:{ends})\n" if paths else ""
-    return re.compile(rf"{_INFO}(?!{plenty}{counted})([^\n]*)")
-
-
 class Writer(NamedTuple):
     """What a prefix tells: its process, and the fields that all its lines share."""
 
@@ -123,7 +115,6 @@ class LogReader:
         self.words = word_filter()
         self.kernel_lines: list[tuple[int, str]] = []
         self.paths: dict[str, int] = {}
-        self.telling_info = _telling_info(())
         self.lines = 0
         self.last_time: float | None = None
         self.previous = Origin()
@@ -131,47 +122,18 @@ class LogReader:
     def read(self, blocks: Iterable[str]) -> None:
         """Take blocks of whole lines, in order: bytes as Latin-1, which costs nothing; what is kept is decoded."""
         for block in blocks:
-            if self._only_known_paths(block):
-                pass
-            elif every_line_has(_INFO, block):
-                self._read_info(block)
-            else:
-                self._read_lines(block.split("\n")[:-1])
-            self.lines += block.count("\n")
+            known = tuple(self.paths)
+            for path in known:
+                self.paths[path] += block.count(f"{path}\n")
+            lines = block.split("\n")[:-1]
+            self._read_lines([pair for pair in enumerate(lines, self.lines + 1) if not pair[1].endswith(known)])
+            self.lines += len(lines)
 
-    def _only_known_paths(self, block: str) -> bool:
-        """Count a block of nothing but connections over known paths: the great mass of a large job's log."""
-        found = {path: block.count(f"{path}\n") for path in self.paths}
-        if sum(found.values()) != block.count("\n"):
-            return False
-        for path, count in found.items():
-            self.paths[path] += count
-        return True
-
-    def _read_info(self, block: str) -> None:
-        """A block of lines at INFO level: what is plenty is counted and never looked at by the line."""
-        known = tuple(self.paths)
-        for path in known:
-            self.paths[path] += block.count(f"{path}\n")
-        number, seen = self.lines + 1, 0
-        for found in self.telling_info.finditer(block):
-            start, message = found.start(), found[1]
-            number, seen = number + block.count("\n", seen, start), start
-            if (path := message[message.rfind(" via ") :]) in self.paths and path not in known:
-                self.paths[path] += 1
-                continue
-            prefix = block[block.rfind("\n", 0, start) + 1 : start]
-            writer = self.by_prefix.get(prefix)
-            if writer is None or not writer.process.passes_over(message):
-                self._info(number, prefix, message)
-        if len(self.paths) > len(known):
-            self.telling_info = _telling_info(tuple(self.paths))
-
-    def _read_lines(self, lines: Sequence[str]) -> None:
+    def _read_lines(self, numbered: Iterable[tuple[int, str]]) -> None:
+        """Lines that do not end in a known path: those come by the million and are counted by the block."""
         search, writer_of, paths = _telling().search, self.by_prefix.get, self.paths
-        for number, line in enumerate(lines, start=self.lines + 1):
-            at = line.rfind(" via ")
-            if at > 0 and (path := line[at:]) in paths:
+        for number, line in numbered:
+            if (at := line.rfind(" via ")) > 0 and (path := line[at:]) in paths:  # learned in this very block
                 paths[path] += 1
                 continue
             prefix, info, message = line.partition(_INFO)

@@ -11,7 +11,7 @@ from itertools import pairwise
 MAX_EDGES = 4_096  # of the network, per process: enough for 32 channels to 128 peers
 MAX_SEEN = 4_096  # different messages of one process that are remembered to pass over their repeats
 # First words of messages that come by the thousand and carry nothing that another line does not.
-PLENTY = frozenset(
+_PLENTY = frozenset(
     (
         "Trees",
         "Tree ",
@@ -27,7 +27,7 @@ PLENTY = frozenset(
 )
 # First words of lines about calls (NCCL_DEBUG_SUBSYS=COLL).
 _CALLS = frozenset(("AllRe", "AllGa", "AllTo", "Broad", "Gathe", "Recv:", "Reduc", "Scatt", "Send:"))
-CONNECTIONS = frozenset(("Chann", "Ring "))  # connections; up to 2.4 they are said of rings
+_CONNECTIONS = frozenset(("Chann", "Ring "))  # connections; up to 2.4 they are said of rings
 _INITS = frozenset(("comm ", "ncclC"))
 
 
@@ -131,7 +131,7 @@ class ProcessFacts:
     def passes_over(self, message: str) -> bool:
         """Whether this message of INFO level needs no closer look: it is counted here, a repeat, or one of plenty."""
         head = message[:5]
-        if head in CONNECTIONS:
+        if head in _CONNECTIONS:
             channel, via, path = message.partition(" via ")
             if via and path[:3] == "NET":
                 key = channel.partition(": ")[2] + via + path
@@ -142,7 +142,7 @@ class ProcessFacts:
                 return True
             if head == "Ring ":
                 return True
-        elif head in PLENTY:
+        elif head in _PLENTY:
             return True
         elif head in _CALLS:
             self.raw_calls[message.partition(" comm ")[2][:18]] = message
