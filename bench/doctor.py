@@ -35,7 +35,8 @@ ENTRIES = 2_000
 TP = 8
 RANKS_PER_HOST = 8
 POLL_S = 0.05
-LOG_LINE = b"node%d:%d:%d [%d] NCCL INFO Channel %02d/0 : %d[%d] -> %d[%d] via P2P/CUMEM\n"
+LOG_HOSTS, LOG_CHANNELS = 64, 24
+LOG_PREFIX = b"node%d:%d:%d [%d] NCCL INFO "
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,26 @@ def compare_dumps(ranks: int, reduced: bool, peer: bool) -> dict[str, Any]:
         return result
 
 
+def log_lines() -> Iterator[bytes]:
+    """What NCCL prints of connections: on 64 hosts, 24 channels inside each, every fourth between them, and trees."""
+    for host in range(LOG_HOSTS):
+        for channel in range(LOG_CHANNELS):
+            for device in range(RANKS_PER_HOST):
+                prefix = LOG_PREFIX % (host, 1_000 + device, 2_000 + device, device)
+                rank = host * RANKS_PER_HOST + device
+                near = b"Channel %02d/0 : %d[%d] -> %d[%d]" % (channel, rank, device, rank + 1, (device + 1) % 8)
+                yield prefix + near + b" via P2P/CUMEM/read\n"
+                if channel % 4 == 0:
+                    far = b"Channel %02d/0 : %d[%d] -> %d[%d]" % (channel, rank, device, rank + 8, device)
+                    yield prefix + far + b" [send] via NET/IB/%d/GDRDMA\n" % device
+                if channel % 8 == 0:
+                    yield prefix + b"Trees [%d] %d/-1/-1->%d->%d\n" % (channel, rank + 1, rank, rank - 1)
+
+
 def compare_log(megabytes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "nccl.log")
-        block = b"".join(LOG_LINE % (i % 64, 100, 200, i % 8, i % 16, i, i % 8, i + 1, i % 8) for i in range(12_000))
+        block = b"".join(log_lines())
         with path.open("wb") as stream:
             for _ in range(megabytes * 1_000_000 // len(block)):
                 stream.write(block)
