@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
 
-from launcher.spec import MeshSpec
+from launcher.hosts.names import fold_numbers
 from tui.screens.text import TextScreen
 from tui.snapshot import JobInfo
 
 if TYPE_CHECKING:
+    from launcher.placement.cluster import Cluster, Place
     from launcher.topology.model import HostTopology
 
 _MOST_HOSTS = 4
@@ -28,39 +30,51 @@ def ranks_on(job: JobInfo, host: HostTopology) -> dict[str, int]:
     return {device.name: rank for device, rank in zip(host.devices, mine, strict=False)}
 
 
-def limits(job: JobInfo, host: HostTopology, placed: Mapping[str, int]) -> list[tuple[str, str]]:
-    """(axis, words): the slowest link between neighbours of an axis on this host; axes that leave it say so."""
-    device_of = {rank: name for name, rank in placed.items()}
-    mesh = MeshSpec(job.mesh)
-    found = []
-    for axis, degree in job.mesh.items():
-        if degree == 1 or mesh.world_size != job.world_size:
+def limits(job: JobInfo, hosts: Sequence[HostTopology]) -> list[str]:
+    """For each axis the slowest of its groups that lie on these hosts, and the link that limits it."""
+    from launcher.placement.axes import axes_of
+    from launcher.placement.cost import explain, slowest
+
+    if job.layout is None:
+        return []
+    cluster, places = _places(job, hosts)
+    at = [places.get(rank, (0, 0)) for rank in range(job.world_size)]
+    lines = []
+    for axis in axes_of(job.layout):
+        groups = tuple(group for group in axis.groups if places.keys() >= set(group))
+        if not groups:
+            lines.append(f"⚠ {axis.name}: reaches hosts that were not asked")
             continue
-        groups = [group for group in mesh.groups(axis) if any(rank in device_of for rank in group)]
-        if not all(rank in device_of for group in groups for rank in group):
-            found.append((axis, "crosses the network"))
-            continue
-        pairs = [(a, b) for group in groups for a, b in zip(group, [*group[1:], group[0]], strict=True) if a != b]
-        links = [(host.link(device_of[a], device_of[b]), a, b) for a, b in pairs]
-        known = [(link.gbps, str(link), a, b) for link, a, b in links if link is not None]
-        if known:
-            _, words, a, b = min(known)
-            found.append((axis, f"limited by {words} (ranks {a} and {b})"))
-    return found
+        seen = replace(axis, groups=groups)
+        cost = explain(cluster, seen, slowest(cluster, seen, at), at)
+        lines.append(f"⚠ {axis.name}: {cost.link} gives ranks {fold_numbers(cost.ranks)} {cost.gbps:.3g} GB/s")
+    return lines
+
+
+def _places(job: JobInfo, hosts: Sequence[HostTopology]) -> tuple[Cluster, dict[int, Place]]:
+    """The hosts as the cost model of placement has them, and where each rank sits."""
+    from launcher.placement.cluster import Cluster, Network, make_node
+
+    nodes = []
+    places: dict[int, Place] = {}
+    for number, host in enumerate(hosts):
+        ours = job.ranks_on(list(job.hosts).index(host.host))
+        own = replace(host, devices=tuple(replace(device, busy=False) for device in host.devices))  # busy with this job
+        node = make_node(own, len(ours), Network())
+        position = {device.name: index for index, device in enumerate(node.devices)}
+        on = {rank: position[name] for name, rank in ranks_on(job, host).items()}
+        places |= {rank: (number, on.get(rank, index)) for index, rank in enumerate(ours) if index < node.slots}
+        nodes.append(node)
+    return Cluster(tuple(nodes)), places
 
 
 def host_text(job: JobInfo, host: HostTopology) -> list[str]:
-    """A host's matrix, the ranks on its devices, and what limits each axis there."""
+    """A host's matrix, and the ranks on its devices."""
     from launcher.topology.show import host_lines
 
     placed = ranks_on(job, host)
-    lines = host_lines(host)
     ranks = [f"{device.name} rank {placed[device.name]}" for device in host.devices if device.name in placed]
-    return [
-        *lines,
-        *(["placement: " + "  ".join(ranks)] if ranks else []),
-        *(f"⚠ {axis}: {words}" for axis, words in limits(job, host, placed)),
-    ]
+    return [*host_lines(host), *(["placement: " + "  ".join(ranks)] if ranks else [])]
 
 
 class TopologyScreen(TextScreen):
@@ -68,7 +82,7 @@ class TopologyScreen(TextScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("t", "ask", "look again"), *TextScreen.BINDINGS]
     KEYS = ("t again", "hjkl move", "y copy", "b back", "? help")
-    HELP = "⚠ marks, for each mesh axis, the slowest link that its ranks talk over."
+    HELP = "⚠ marks, for each mesh axis, the link that limits its slowest group."
 
     def action_ask(self) -> None:
         snapshot = self.top.snapshot
