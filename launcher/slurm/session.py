@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -21,7 +22,11 @@ from launcher.hosts.slurm import step_argv
 
 ASK_S = 60.0
 POLL_S = 0.01
+END_S = 10.0
 CHUNK = 1 << 20
+_TASK_ENDED = re.compile(
+    r"^srun: error: \S+: tasks? \S+: (?:Exited|Killed|Terminated|Segmentation|Aborted)", re.MULTILINE
+)
 STEPS_VARIABLE = "DLAUNCH_STEPS"  # the batch script's file: it waits until nobody holds a lock on it
 
 
@@ -45,6 +50,7 @@ class Session:
         holding = ["flock", "--shared", lock] if lock else []
         step = step_argv(job_id, nodes, "--wait=0", "--kill-on-bad-exit=0", "--input=all", *options)
         argv = [*holding, *step, python, bundle, "serve"]
+        self._log_start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as errors, Path(answers).open("ab") as output:
             self._srun = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
@@ -61,7 +67,7 @@ class Session:
         self._send({"command": command, "arguments": arguments})
         deadline = time.monotonic() + ASK_S
         while len(self._replies) < len(self.nodes):
-            over = self._srun.poll() is not None or time.monotonic() > deadline
+            over = self._srun.poll() is not None or self._a_task_ended() or time.monotonic() > deadline
             self._listen()
             if over and len(self._replies) < len(self.nodes):
                 raise self._silence()
@@ -77,9 +83,20 @@ class Session:
     def start_agents(self, plans: Mapping[str, Mapping[str, Any]]) -> None:
         """Every node becomes the agent of its plan. Raises CannotActError where the step has ended."""
         self._send({"command": "run", "plans": plans})
-        self.close()
+        self._hang_up()
 
     def close(self) -> None:
+        """End the step, unless it has become the agents."""
+        if self._stdin.closed:
+            return
+        self._hang_up()
+        try:
+            self._srun.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._srun.kill()
+            self._srun.wait()
+
+    def _hang_up(self) -> None:
         """Tasks that wait for a question end; agents do not."""
         with suppress(BrokenPipeError):
             self._stdin.close()
@@ -99,7 +116,17 @@ class Session:
                 assert number == self._asked, f"an answer to question {number} of {node}"
                 self._replies[node] = json.loads(text)
 
+    def _a_task_ended(self) -> bool:
+        """Whether srun says so: it waits for the other tasks, which wait for us."""
+        return bool(_TASK_ENDED.search(self._said()))
+
+    def _said(self) -> str:
+        """What srun and the tasks wrote to stderr."""
+        with self.log.open(errors="replace") as log:
+            log.seek(self._log_start)
+            return log.read()
+
     def _silence(self) -> CannotActError:
         silent = [node for node in self.nodes if node not in self._replies]
-        words = self.log.read_text(errors="replace").strip().rpartition("\n")[2]
+        words = self._said().strip().rpartition("\n")[2]
         return CannotActError(f"{', '.join(silent)} did not answer: {words}", help=f"scontrol show node {silent[0]}")
