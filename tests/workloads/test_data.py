@@ -71,3 +71,11 @@ def test_the_standard_library_is_text_enough() -> None:
 def test_what_does_not_fit_is_said(build: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()  # type: ignore[operator]
+
+
+def test_micro_batches_are_of_equal_size_or_refused() -> None:
+    batch = data(batch=8)[0]
+    assert [len(micro.inputs) for micro in batch.split(4)] == [2, 2, 2, 2]
+    for parts in (3, 16):  # `chunk` would give fewer, and the step would go on with gradients that nobody reduces
+        with pytest.raises(ValueError, match="--accumulate"):
+            list(batch.split(parts))

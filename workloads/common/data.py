@@ -87,7 +87,12 @@ class Batch:
         )
 
     def split(self, parts: int) -> Iterator[Batch]:
-        """`parts` micro-batches of equal size."""
+        """`parts` micro-batches of equal size. Raises ValueError if the sequences do not divide."""
+        if len(self.inputs) % parts:
+            raise ValueError(
+                f"a data rank's {len(self.inputs)} sequences do not divide into {parts} micro-batches: "
+                f"change --batch or --accumulate"
+            )
         pairs = zip(self.inputs.chunk(parts), self.targets.chunk(parts), strict=True)
         return (replace(self, inputs=inputs, targets=targets) for inputs, targets in pairs)
 
