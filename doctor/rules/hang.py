@@ -53,7 +53,7 @@ def _root(evidence: EvidenceSet, fleet: Fleet, graph: WaitGraph, age: float | No
     elif culprits := graph.culprits():
         yield from _absent(culprits, graph, witnesses, age)
     else:
-        yield from (_stalled(point, graph, witnesses) for point in graph.stalled())
+        yield from (_stalled(point, graph, witnesses) for point in graph.stalled() or graph.held_up())
 
 
 def _quiet(fleet: Fleet) -> Iterator[Finding]:
@@ -227,7 +227,23 @@ def _absent(
         point = culprits[rank][0]
         groups[point.key, suspect.sub_cause, suspect.note].append(suspect)
     for suspects in groups.values():
+        point = culprits[suspects[0].rank][0]
+        if suspects[0].sub_cause == "silent" and 2 * len(suspects) > len(point.group.members):
+            yield _unheard(suspects, point, graph)
+            continue
         yield _absent_finding(suspects, culprits[suspects[0].rank], graph, age)
+
+
+def _unheard(suspects: Sequence[Suspect], point: WaitPoint, graph: WaitGraph) -> Finding:
+    """Most members gave nothing at all: nobody asked them, rather than that they all are to blame."""
+    silent = name_ranks([suspect.rank for suspect in suspects])
+    here = name_ranks(sorted(graph.waiters(point)))
+    return unknown(
+        f"{here} waits in number {point.seq} ({point.op}) of {point.group.label}; nothing is known of {silent}, "
+        "most of its members.",
+        [f"dumps (or stacks, or logs) of {silent}"],
+        _waiting(graph),
+    )
 
 
 def _absent_finding(
@@ -281,16 +297,18 @@ def _confidence(sub_cause: str, silent: bool, count: int, members: int) -> float
 
 def _stalled(point: WaitPoint, graph: WaitGraph, witnesses: Witnesses) -> Finding:
     dead = [rank for rank in point.group.members if (state := witnesses.states.get(rank)) and state.dead]
+    late = sorted(point.blocked)
+    held = f" The device of {name_ranks(late)} has not started it: what was queued there before does not end."
     return Finding(
         "hang.stalled_collective",
         "error",
         f"All {len(point.group.members)} ranks of {point.group.label} entered number {point.seq} ({point.op}) and none "
-        "has finished it: no rank is missing, so what carries the data is suspect.",
+        f"has finished it: no rank is missing, so what carries the data is suspect.{held if late else ''}",
         "Look at network and device: kernel lines, NCCL logs (NCCL_DEBUG=INFO), ddoctor collect; then run "
         "dlaunch bench comm on these hosts.",
         0.8,
-        ranks=tuple(dead),
-        hosts=graph.fleet.hosts_of(point.group.members),
+        ranks=tuple(dead or late),
+        hosts=graph.fleet.hosts_of(late or point.group.members),
         detail={
             "group": point.group.kind,
             "members": fold(point.group.members),

@@ -78,6 +78,10 @@ class WaitGraph:
         """Points that all members have entered and that do not end."""
         return [point for point in self.points if not point.absent and not point.blocked]
 
+    def held_up(self) -> list[WaitPoint]:
+        """Points that all members have entered and that some devices have not started."""
+        return [point for point in self.points if not point.absent and point.blocked]
+
 
 def wait_graph(fleet: Fleet) -> WaitGraph:
     """Build the graph from the newest tables."""

@@ -82,6 +82,21 @@ def test_the_minority_is_the_culprit_in_any_order(order: list[int]) -> None:
     assert (finding.code, finding.ranks) == ("hang.shape_mismatch", (0,))
 
 
+def test_one_dump_of_many_blames_nobody() -> None:
+    ranks = recorders(4)
+    for one in ranks:
+        one.run(Op()).wait(Op())
+    assert judge(ranks[:1]).answer == "unknown"
+
+
+def test_a_device_that_has_not_started_what_all_have_entered_is_named() -> None:
+    ranks = recorders(4)
+    for one in ranks:
+        one.run(Op()).wait(Op(), state="scheduled" if one.rank == 3 else "started")
+    verdict = judge(ranks)
+    assert (verdict.answer, verdict.findings[0].ranks) == ("hang.stalled_collective", (3,))
+
+
 def test_another_call_is_a_desync() -> None:
     ranks = recorders(4)
     for one in ranks:
