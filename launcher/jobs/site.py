@@ -72,8 +72,19 @@ def open_site(cluster: Cluster, names: Sequence[str], script: str, sync: bool) -
         bundles = answers(on_all(every, lambda host: put_bundle(host, python)))
         scripts, workdirs = bring_code(every, python, Path(script), bundles, sync)
         facts = answers(
-            on_all(every, lambda host: describe(host, python, bundles, cluster, scripts.get(host.name, script)))
+            on_all(
+                every,
+                lambda host: describe(
+                    host,
+                    python,
+                    bundles,
+                    cluster,
+                    scripts.get(host.name, script),
+                    workdirs.get(host.name) or cluster.workdir or str(Path.cwd()),
+                ),
+            )
         )
+        workdirs |= {name: bundles[name] for name, fact in facts.items() if fact["missing"]}  # any will do for ours
         probed = answers(probe_all(every))
     except BaseException:
         for host in every:
@@ -102,14 +113,21 @@ def bring_code(
     return {}, {}
 
 
-def describe(host: Host, python: str, bundles: Mapping[str, str], cluster: SshCluster, script: str) -> dict[str, Any]:
+def describe(
+    host: Host, python: str, bundles: Mapping[str, str], cluster: SshCluster, script: str, workdir: str
+) -> dict[str, Any]:
     """What a host says of itself. Raises CannotActError where it lacks the script or the folder to run in."""
     directory = cluster.directory or REMOTE_DIRECTORY
     asked = time.time()
-    facts = call(host, python, bundles[host.name], "describe", directory=directory, paths=[script])
+    facts = call(host, python, bundles[host.name], "describe", directory=directory, paths=[script, workdir])
     facts["clock_offset"] = facts["time"] - (asked + time.time()) / 2
-    if facts["missing"]:
+    if script in facts["missing"]:
         raise CannotActError(f"{host.name} has no file {script}", help="--sync sends the code, or share a file system")
+    if facts["missing"] and not script.startswith(bundles[host.name]):
+        raise CannotActError(
+            f"{host.name} has no folder {workdir} to run in",
+            help="set workdir: in the inventory, or start it elsewhere",
+        )
     return dict(facts)
 
 

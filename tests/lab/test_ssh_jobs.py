@@ -194,6 +194,15 @@ def test_a_script_that_is_not_there_is_told_before_the_start(jobs: LabJobs) -> N
     assert done.returncode == 3 and f"n1 has no file {script}" in done.stderr and "--sync" in done.stderr
 
 
+def test_a_folder_to_run_in_that_is_not_there_is_told_before_the_start(jobs: LabJobs) -> None:
+    jobs.configure(workdir=str(jobs.lab.home))
+    done = jobs.run("run", jobs.script("print(1)"), "--nodes", "2")
+    assert done.returncode == 3 and f"n1 has no folder {jobs.lab.home} to run in" in done.stderr, done.stderr
+    assert "workdir:" in done.stderr
+    ours = jobs.json("render", "workloads/ddp.py", "--nodes", "2")
+    assert all(node["command_line"].endswith(f"{node['workdir']}/workloads/ddp.py") for node in ours["nodes"])
+
+
 def test_sync_brings_the_code_along(jobs: LabJobs) -> None:
     project = jobs.lab.home / "project"
     project.mkdir(exist_ok=True)
