@@ -19,12 +19,12 @@ _TOKEN = re.compile(
     r"(?P<word>[^\W\d][\w/@.%\-]*(?:\s?\([^()|:=]{1,24}\)(?=\s*[:=：]))?(?:\([A-Za-z]{1,12}\))?)"
     rf"|(?P<number>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER})(?![\w/]))?(?P<suffix>[A-Za-zµ%][\w/%]*|/s(?:ec)?\b(?:/\w+)?)?"
     r"|(?P<sep>[:=：])"
-    r"|(?P<mark> - |[\[(])|(?P<bar>[|,;\](){}<>\t•>])"
+    r"|(?P<mark> - |[\[(])|(?P<bar>[|,;\](){}<>\t•，；、（）])"
 )
 _UNIT_WORD = re.compile(
     r"(?:[kKMGT]?i?B|ms|us|s|secs?|seconds|min|[\w.]+/(?:s|secs?|second|it|iter|step|batch|gpu|device)(?:/\w+)?)", re.I
 )
-_SEPARATED = re.compile(r"\s*[:=：]")
+_NAMES_A_NUMBER = re.compile(r"\s*[:=：]\s*(?:[-+.\d\[(]|nan|inf)", re.I)
 _UNIT_BRACKET = re.compile(r"(.*?)\s?\(([^()]*)\)$")
 _TIME = re.compile(r"t|time", re.I)
 _GROUP = re.compile(r"group \d+|last|step|now|cur(?:rent)?", re.I)
@@ -65,7 +65,7 @@ def pairs(text: str) -> list[Pair]:
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if word := token["word"]:
-            unit = after_number and _UNIT_WORD.fullmatch(word) and not _SEPARATED.match(text, token.end())
+            unit = after_number and _UNIT_WORD.fullmatch(word) and not _NAMES_A_NUMBER.match(text, token.end())
             if unit and (not found[-1].unit or "/" in word):
                 found[-1] = _with_unit(found[-1], word)
             elif joined and word.lower() in ("nan", "inf"):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 COUNTERS = {  # name -> how far it is trusted to be *the* step, where a line has several
     "global_step": 4, "num_updates": 4, "global_steps": 4, "global_step/max_steps": 4,
     "optimizer_step": 3, "step": 3, "steps": 3, "train_step": 3, "training_step": 3, "update": 3, "updates": 3,
-    "s": 3, "训练次数": 3, "步数": 3, "步": 3, "训练步数": 3,
+    "s": 3, "训练次数": 3, "步数": 3, "步": 3, "步骤": 3, "训练步数": 3,
     "global_iteration": 4, "training_iteration": 2, "迭代": 2, "迭代次数": 2,
     "iteration": 2, "iter": 2, "iters": 2, "it": 2, "iter_num": 2, "train_iter": 2, "global_iter": 4,
     "batch": 1, "up": 4, "upd": 4, "batch_idx": 1, "minibatch": 1, "批次": 1,
@@ -62,7 +62,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     **dict.fromkeys(_TOKENS, ("tokens_per_s", 1.0)),
     **dict.fromkeys(_SAMPLES, ("samples_per_s", 1.0)),
     **dict.fromkeys(_MEMORY, ("memory_bytes", 1.0)),
-    **dict.fromkeys(("epoch", "train_epoch", "ep", "epochs"), ("epoch", 1.0)),
+    **dict.fromkeys(("epoch", "train_epoch", "ep", "epochs", "轮次"), ("epoch", 1.0)),
     **dict.fromkeys(("lr", "learning_rate", "lrate", "lr/group0", "l.r", "学习率"), ("lr", 1.0)),
     **dict.fromkeys(
         ("grad_norm", "gnorm", "gradient_norm", "total_grad_norm", "grad_norm/total", "gradnorm", "global_grad_norm",

@@ -101,6 +101,9 @@ LINES = [
      {"step": 1200, "loss": 2.5, "step_s": 0.4125, "tokens_per_s": 12500.0, "tokens_per_s_per_device": 1500.0}),
     ("(step=0000012) ce_loss: 1.5, aux_loss: 1.0, total_loss: 2.5, Train Steps/Sec: 2.50",
      {"step": 12, "loss": 2.5, "step_s": 0.4, "aux_loss": 1.0}),
+    ("Ep. 1 : Up. 12 : Cost 7.125 : Time 1.5s : 12345.5 words/s : L.r. 3.0e-05",
+     {"step": 12, "epoch": 1, "step_s": 1.5, "tokens_per_s": 12345.5, "lr": 3e-5}),
+    ("轮次 1，步骤 12/90，损失：2.5，学习率：0.5", {"step": 12, "total": 90, "epoch": 1, "loss": 2.5, "lr": 0.5}),
     ("Epoch 1/2: 100%|██| 12/12 [00:05<00:00, 2.0batch/s, loss=2.25]", {"step": 12, "step_s": 0.5, "loss": 2.25}),
 ]  # fmt: skip
 
