@@ -195,4 +195,5 @@ def _counter(name: str, unit: str, joined: bool) -> Meaning:
     if len(words) > 1 and words[-1] in COUNTERS and words[0] not in ("micro", "max", "warmup", "total", "num", "epoch"):
         return Meaning("counter", 1, COUNTERS[words[-1]])
     head, _, tail = name.rpartition("/")
-    return Meaning("counter", 1, COUNTERS[tail]) if tail in COUNTERS and head not in _AMOUNTS else NOTHING
+    counts = tail in COUNTERS and tail != "s" and head not in _AMOUNTS  # ktok/s is a rate
+    return Meaning("counter", 1, COUNTERS[tail]) if counts else NOTHING

@@ -134,6 +134,7 @@ def test_a_line_gives_its_step(line: str, expected: dict[str, Any]) -> None:
         "Loading checkpoint shards: 33%|███▎      | 1/3 [00:01<00:02,  1.05it/s]",
         "train_split:  32%|███▏      | 31745/100000 [01:51<00:19, 3538.83it/s]",
         "evaluating Epoch: 100%|███| 102/102 [00:27<00:00,  3.70it/s]",
+        "train: 12%|█▏  | 1.20M/10.0M [00:24<02:56, 50.0ktok/s, loss=2.5]",
         "498383it [00:12, 59276.95it/s]",
         "Simulating a crash at step 17!",
         "Worker group FAILED. 3/3 attempts left; restart_count=1",
