@@ -50,6 +50,7 @@ def test_a_framework_runs_and_is_followed(name: str, dlaunch: Dlaunch, started: 
         pytest.skip(f"{NEEDED[name]} is not installed")
     document = dlaunch.json("wait", started[name])
     assert (document["state"], document["attempts"]) == ("succeeded", 1)
+    assert document["steps"] == STEPS[name] and document["last_loss"] > 0
     (shown,) = dlaunch.json("top", started[name], "--once")["jobs"]
     assert (shown["state"], len(shown["ranks"])) == ("succeeded", 2)
     loss = [rank["loss"] for rank in shown["ranks"] if "loss" in rank]
