@@ -1,1 +1,1 @@
-"""What Slurm prints and wants to be told. Everything here is pure but client.py, submit.py and allocation.py."""
+"""What Slurm prints and wants to be told: pure but client, allocation, borrow, session and bad_nodes."""
