@@ -11,9 +11,9 @@ import numpy as np
 from tui.alarms import AlarmWatch
 from tui.feed.live import SILENT_S
 from tui.feed.source import Source
-from tui.screens.job import COLUMNS, coordinate, rank_rows
+from tui.headline import headline
+from tui.rows import COLUMNS, coordinate, rank_rows
 from tui.snapshot import STATES, Snapshot
-from tui.view import headline
 
 _FIRST_SAMPLE_S = SILENT_S + 1.0  # a host that has sent none by then is told as lost
 _LOOK_S = 0.1

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App, ComposeResult
 
-from tui.view import ago, keys
+from tui.headline import ago
+from tui.rows import Column, Row
+from tui.view import keys
 from tui.widgets.plot import resample, sparks
-from tui.widgets.table import Column, LineTable, Row
+from tui.widgets.table import LineTable
 
 
 @given(st.lists(st.floats(-1e9, 1e9) | st.just(float("nan")), max_size=80), st.integers(1, 40), st.integers(1, 4))

@@ -17,9 +17,11 @@ from textual.widgets import Static
 from launcher.common.text import printable
 from launcher.hosts.names import fold_numbers
 from tui.commands import CommandError, run_json
+from tui.headline import headline
+from tui.rows import Column, Row
 from tui.snapshot import Snapshot
-from tui.view import Line, View, headline, keys
-from tui.widgets.table import Column, LineTable, Row
+from tui.view import Line, View, keys
+from tui.widgets.table import LineTable
 
 QUESTIONS = ("hang", "straggler", "mesh", "diagnose")
 _STYLES = {"error": Style(color="#ff8c5a", bold=True), "warning": Style(color="#e69f00"), "info": Style(dim=True)}

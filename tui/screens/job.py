@@ -13,63 +13,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from launcher.hosts.names import fold
-from launcher.spec import format_coordinate
 from tui.filter import matching
 from tui.grid import layouts
-from tui.metrics import BY_KEY, LETTER_OF_CODE, METRICS, STATE_OF_CODE, badness
+from tui.headline import headline
+from tui.metrics import LETTER_OF_CODE, METRICS, STATE_OF_CODE, badness
 from tui.palette import PALETTES, block_style
-from tui.snapshot import STATES, JobInfo, Snapshot
-from tui.view import Line, View, headline, keys
+from tui.rows import COLUMNS, coordinate, rank_rows
+from tui.snapshot import STATES, Snapshot
+from tui.view import Line, View, keys
 from tui.widgets.heatmap import HeatMap
 from tui.widgets.plot import Plot
-from tui.widgets.table import Column, LineTable, Row
+from tui.widgets.table import LineTable
 
 WORST = 200
-_ALARMED = Style(color="#ff8c5a", bold=True)
-_PLAIN = Style()
-_COLUMN_METRICS = [BY_KEY[key] for key in ("lag", "step_s", "data", "age", "util", "memory", "temperature")]
-
-
-def coordinate(job: JobInfo, rank: int) -> str:
-    """`pp0/tp3`, empty where the mesh does not make up the world."""
-    return format_coordinate(job.layout.coordinate(rank)) if job.layout is not None else ""
-
-
-def rank_rows(snapshot: Snapshot, ranks: list[int]) -> list[Row]:
-    """The lines of the table of the worst ranks."""
-    texts = [[metric.text(value) for value in metric.values(snapshot)[ranks].tolist()] for metric in _COLUMN_METRICS]
-    steps = ["–" if step != step else f"{step:.0f}" for step in snapshot.step[ranks].tolist()]
-    return [
-        Row(
-            str(rank),
-            [
-                str(rank),
-                snapshot.job.host_of(rank),
-                coordinate(snapshot.job, rank),
-                STATES[int(snapshot.state[rank])],
-                steps[place],
-                *(column[place] for column in texts),
-            ],
-            _ALARMED if rank in snapshot.alarmed else _PLAIN,
-        )
-        for place, rank in enumerate(ranks)
-    ]
-
-
-COLUMNS = (
-    Column("RANK", 6, right=True),
-    Column("HOST", 10),
-    Column("COORDINATE"),
-    Column("STATE", 10),
-    Column("STEP", 8, right=True),
-    Column("LAG", 9, right=True),
-    Column("STEP TIME", 9, right=True),
-    Column("DATA", 5, right=True),
-    Column("QUIET", 7, right=True),
-    Column("USE", 5, right=True),
-    Column("MEM", 5, right=True),
-    Column("TEMP", 7, right=True),
-)
 
 
 class JobScreen(View):

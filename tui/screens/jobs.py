@@ -18,8 +18,10 @@ from launcher.hosts.names import fold
 from launcher.jobs.record import ENDED
 from launcher.jobs.store import StoredJob, all_jobs, visible_state
 from tui.commands import CommandError, run_json
-from tui.view import Line, View, ago, keys
-from tui.widgets.table import Column, LineTable, Row
+from tui.headline import ago
+from tui.rows import Column, Row
+from tui.view import Line, View, keys
+from tui.widgets.table import LineTable
 
 _PERIOD_S = 1.0
 _QUEUE_PERIOD_S = 15.0  # Slurm's controller answers everybody

@@ -16,8 +16,9 @@ from textual.worker import Worker, get_current_worker
 from launcher.errors import DlaunchError
 from launcher.hosts.names import fold_numbers
 from tui.feed.logs import MOST_RANKS, Labelled, LogSource
+from tui.headline import headline
 from tui.snapshot import Snapshot
-from tui.view import Line, View, headline, keys
+from tui.view import Line, View, keys
 from tui.widgets.log import LogView
 
 _PERIOD_S = 0.4

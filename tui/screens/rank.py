@@ -10,11 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
+from tui.headline import ago, headline
 from tui.metrics import BY_KEY
-from tui.screens.job import coordinate
+from tui.rows import coordinate
 from tui.screens.logs import LogPane
 from tui.snapshot import STATES, Snapshot
-from tui.view import Line, View, ago, headline, keys
+from tui.view import Line, View, keys
 
 Fact = tuple[str, str]
 

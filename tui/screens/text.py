@@ -8,8 +8,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from tui.headline import headline
 from tui.snapshot import Snapshot
-from tui.view import Line, View, headline, keys
+from tui.view import Line, View, keys
 from tui.widgets.log import LogView
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.cells import set_cell_size
@@ -16,27 +15,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from tui.rows import Column, Row
+
 _HEADER = Style(bold=True, dim=True)
 _CURSOR = Style(reverse=True)
-_PLAIN = Style()
-
-
-@dataclass(frozen=True)
-class Column:
-    """`width` in cells; 0 takes what is left."""
-
-    label: str
-    width: int = 0
-    right: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """`key` names the row across updates."""
-
-    key: str
-    cells: Sequence[str]
-    style: Style = _PLAIN
 
 
 class LineTable(ScrollView, can_focus=True):
