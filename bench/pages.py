@@ -94,14 +94,16 @@ def plan(document: Any) -> list[str]:
 
 
 def tui(document: Any) -> list[str]:
+    cases = {"files": "samples from files", "memory": "drawing alone", "bare": "a Textual app of one line"}
     rows = [
         [
-            f"{one['ranks']:,} ranks, {'samples from files' if one['case'] == 'files' else 'drawing alone'}",
-            f"{one['cpu']:.1%}", f"{one['rss']:.0f} MB", seconds(one["first_paint"]), seconds(one["key_to_paint"]),
+            f"{one['ranks']:,} ranks, {cases[one['case']]}" if one["ranks"] else cases[one["case"]],
+            f"{one['cpu']:.1%}", f"{one['rss']:.0f} MB",
+            *(f"{seconds(one[key])} ({seconds(one[f'{key}_cpu'])})" for key in ("first_paint", "key_to_paint")),
         ]
         for one in document["results"]
     ]  # fmt: skip
-    return table(("", "of a core", "memory", "first paint", "key to paint"), rows)
+    return table(("", "of a core", "memory", "first paint (CPU time)", "key to paint (CPU time)"), rows)
 
 
 def doctor(document: Any) -> list[str]:
