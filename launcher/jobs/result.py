@@ -87,6 +87,10 @@ def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
     lines = [f"{record.job}: {record.state} after {seconds:.1f} s"]
     if document["first_loss"] is not None:
         lines.append(f"steps {document['steps']}, loss {document['first_loss']:.4f} -> {document['last_loss']:.4f}")
+    if record.unreached:
+        lines.append(
+            f"not reached: {', '.join(record.unreached)}; end what still runs there by: dlaunch stop {record.job}"
+        )
     failure = record.first_failure
     if failure is None:
         return lines if record.state == "succeeded" else [*lines, record.reason]
@@ -97,9 +101,5 @@ def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
         from launcher.hosts.names import fold_numbers
 
         lines.append(f"only victims: ranks {fold_numbers(failure.victims)}")
-    if record.unreached:
-        lines.append(
-            f"not reached: {', '.join(record.unreached)}; end what still runs there by: dlaunch stop {record.job}"
-        )
     lines.append(f"more: dlaunch logs {record.job}; ddoctor diagnose {record.job}")
     return lines
