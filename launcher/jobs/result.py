@@ -85,8 +85,9 @@ def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
     """The end of a job in a few lines: what it reached, or its first failure and who was only a victim."""
     seconds = (record.ended or 0) - (record.started or record.created)
     lines = [f"{record.job}: {record.state} after {seconds:.1f} s"]
-    if document["first_loss"] is not None:
-        lines.append(f"steps {document['steps']}, loss {document['first_loss']:.4f} -> {document['last_loss']:.4f}")
+    if document["last_loss"] is not None:
+        first = "" if document["first_loss"] is None else f"{document['first_loss']:.4f} -> "
+        lines.append(f"steps {document['steps']}, loss {first}{document['last_loss']:.4f}")
     if record.unreached:
         lines.append(
             f"not reached: {', '.join(record.unreached)}; end what still runs there by: dlaunch stop {record.job}"
