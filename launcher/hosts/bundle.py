@@ -7,13 +7,10 @@ import io
 import os
 import platform
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-
-import psutil
 
 import launcher
 from launcher.errors import CannotActError
@@ -57,6 +54,8 @@ def _sources() -> Iterator[tuple[str, bytes]]:
 
 def _psutil() -> Iterator[tuple[str, bytes]]:
     """psutil of this Python: its compiled part works on the same platform under any Python 3 (stable ABI)."""
+    import psutil
+
     folder = Path(psutil.__file__).parent
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".py", ".so") and "tests" not in path.parts:
@@ -64,25 +63,36 @@ def _psutil() -> Iterator[tuple[str, bytes]]:
 
 
 @cache
-def archive(with_psutil: bool) -> tuple[str, bytes]:
-    """Name made from the content, and the content as a gzipped tar."""
-    files = dict(_sources())
-    if with_psutil:
-        files.update(_psutil())
+def _files(with_psutil: bool) -> dict[str, bytes]:
+    return {**dict(_sources()), **(dict(_psutil()) if with_psutil else {})}
+
+
+@cache
+def bundle_name(with_psutil: bool) -> str:
+    """Name of the folder that holds the present code, made from its content."""
     digest = hashlib.sha256()
+    for name, data in _files(with_psutil).items():
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:16]
+
+
+@cache
+def archive(with_psutil: bool) -> bytes:
+    """The content as a gzipped tar."""
+    import tarfile
+
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
-        for name, data in files.items():
-            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        for name, data in _files(with_psutil).items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), 0o600
             tar.addfile(entry, io.BytesIO(data))
-    return digest.hexdigest()[:16], buffer.getvalue()
+    return buffer.getvalue()
 
 
 def bundle_names() -> tuple[str, str]:
-    """Names of the folders that hold the present code: without psutil and with it."""
-    return archive(with_psutil=False)[0], archive(with_psutil=True)[0]
+    """Without psutil and with it."""
+    return bundle_name(with_psutil=False), bundle_name(with_psutil=True)
 
 
 def local_bundle() -> str:
@@ -92,12 +102,14 @@ def local_bundle() -> str:
 
 def shared_bundle(parent: Path, with_psutil: bool) -> str:
     """The same below `parent`, a folder that other hosts share."""
-    name, data = archive(with_psutil)
+    name = bundle_name(with_psutil)
     folder = parent / name
     if not folder.is_dir():
+        import tarfile
+
         draft = folder.with_name(f"{name}.{os.getpid()}")
         draft.mkdir(mode=0o700, parents=True)
-        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        with tarfile.open(fileobj=io.BytesIO(archive(with_psutil))) as tar:
             tar.extractall(draft)
         with suppress(OSError):
             draft.rename(folder)
@@ -109,16 +121,15 @@ def put_bundle(host: Host, python: str) -> str:
 
     Raises CannotActError where `python` does not run there, or psutil is missing and ours does not fit.
     """
-    name, _ = archive(with_psutil=False)
+    name = bundle_name(with_psutil=False)
     folder, there, has_psutil, *system = _look(host, python, f"~/{BUNDLES}/{name}")
     if not has_psutil:
         if system[:2] != [sys.platform, platform.machine()]:
             raise CannotActError(f"{host.name}: no psutil under {python}", help=f"{python} -m pip install psutil")
-        name, _ = archive(with_psutil=True)
+        name = bundle_name(with_psutil=True)
         folder, there, *_ = _look(host, python, f"~/{BUNDLES}/{name}")
     if not there:
-        _, data = archive(with_psutil=not has_psutil)
-        done = host.run([python, "-c", UNPACK, folder], input=data)
+        done = host.run([python, "-c", UNPACK, folder], input=archive(with_psutil=not has_psutil))
         if done.status:
             raise CannotActError(f"{host.name}: cannot unpack our node side: {_last_line(done.stderr)}")
     return folder

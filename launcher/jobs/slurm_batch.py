@@ -52,7 +52,10 @@ def recorded_entry(paths: JobPaths) -> SlurmCluster:
 
 
 def open_session(paths: JobPaths, job_id: str, nodes: Sequence[str]) -> Session:
-    """The step that asks `nodes`, and becomes their agents."""
+    """The step that asks `nodes`, and becomes their agents; the first question is on its way."""
     entry = json.loads(entry_file(paths.root).read_text())
     bundle = shared_bundle(paths.root.parent / ".node-side", entry["with_psutil"])
-    return Session(job_id, nodes, entry["python"], bundle, paths.root / "agents.log", entry["step"])
+    session = Session(job_id, nodes, entry["python"], bundle, paths.root / "agents.log", entry["step"])
+    script = json.loads(paths.record.read_text())["spec"]["script"]
+    session.post("muster", {"job": paths.root.name, "directory": str(paths.root.parent), "paths": [script]})
+    return session

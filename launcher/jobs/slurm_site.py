@@ -11,7 +11,7 @@ from launcher.errors import CannotActError
 from launcher.hosts.protocol import Host, HostError
 from launcher.hosts.slurm import SlurmHost
 from launcher.jobs.site import Site
-from launcher.jobs.slurm_submit import devices_per_node, jobs_directory
+from launcher.jobs.slurm_submit import devices_per_node
 from launcher.slurm.session import Session
 from launcher.slurm.topology import node_order
 from launcher.topology.model import HostTopology
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from launcher.inventory import SlurmCluster
 
 
-def slurm_site(cluster: SlurmCluster, session: Session, script: str, job: str) -> Site:
+def slurm_site(cluster: SlurmCluster, session: Session, script: str) -> Site:
     """Every node with its facts, in the order of the network: neighbours at a switch get neighbouring ranks.
 
-    What an earlier run of `job` left on them is ended first. Raises CannotActError.
+    `session` has asked them to muster, which ends what an earlier run of the job left there. Raises CannotActError.
     """
-    arguments = {"job": job, "directory": str(jobs_directory(cluster)), "paths": [script]}
-    answers = session.ask("muster", arguments)
+    answers = session.answers()
     order = node_order({node: answer["topology"] for node, answer in answers.items()})
     facts = {node: {**answers[node], "door": session.doors[node]} for node in order}
     for node, fact in facts.items():

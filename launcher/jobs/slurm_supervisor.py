@@ -88,7 +88,7 @@ class SlurmSupervisor(Supervisor):
         """The step that is open already, or for a new attempt in this allocation one over the chosen nodes."""
         if self.session is None:
             self.session = open_session(self.paths, self.allocation.job_id, names)
-        return slurm_site(self.cluster, self.session, self.spec.script, self.record.job)
+        return slurm_site(self.cluster, self.session, self.spec.script)
 
     def _perform(self, action: Action, views: Mapping[int, NodeView]) -> None:
         """Preemption tells the steps alone: agents that were stopped, and not by us, are how we hear of it."""

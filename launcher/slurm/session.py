@@ -60,11 +60,19 @@ class Session:
         self._stdin = self._srun.stdin
 
     def ask(self, command: str, arguments: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The answers of all nodes to a command of the node side; nodes in Slurm's order.
+        """`post` and `answers` in one."""
+        self.post(command, arguments)
+        return self.answers()
+
+    def post(self, command: str, arguments: Mapping[str, Any]) -> None:
+        """Ask all nodes a command of the node side, and wait for nothing."""
+        self._send({"command": command, "arguments": arguments})
+
+    def answers(self) -> dict[str, dict[str, Any]]:
+        """What all nodes say to the question that was posted; nodes in Slurm's order.
 
         Raises CannotActError naming the nodes that did not answer, or what one of them could not do.
         """
-        self._send({"command": command, "arguments": arguments})
         deadline = time.monotonic() + ASK_S
         while len(self._replies) < len(self.nodes):
             over = self._srun.poll() is not None or self._a_task_ended() or time.monotonic() > deadline
