@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.agent.check import describe_host
 from launcher.common.paths import jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.bundle import local_bundle, put_bundle
@@ -133,6 +132,8 @@ def describe(
 
 def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site:
     """This machine under several names; it is looked at once, and only where a vendor's tool is installed."""
+    from launcher.agent.check import describe_host
+
     facts = describe_host(str(jobs_root()), [script])
     hosts = connect(names, {})
     tools = any(shutil.which(tool) for tool in ("nvidia-smi", "rocm-smi"))
