@@ -133,4 +133,12 @@ def workloads(document: Any) -> list[str]:
          f"{one['overhead']:+.1%}", f"{one['cpu_overhead']:+.1%}", f"{one['tokens_per_s']:,.0f}"]
         for one in document["results"]
     ]  # fmt: skip
-    return table(("a step of", "ours", "hand-written loop", "by the clock", "of CPU", "tokens/s"), rows)
+    instruments = [
+        [one["what"], f"{one['cost_s'] * 1e6:.1f} µs", f"{one['per_step']:.0f}", f"{one['share']:.2%}"]
+        for one in document["instruments"]
+    ]
+    return [
+        *table(("a step of", "ours", "hand-written loop", "by the clock", "of CPU", "tokens/s"), rows),
+        "",
+        *table(("of a step of FSDP", "each", "a step", "share"), instruments),
+    ]

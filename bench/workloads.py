@@ -5,7 +5,8 @@ python bench/workloads.py --ranks 4 --preset 38M --json
 
 Both loops run on the same ranks in turns, so that whatever else the machine does meets both; the figure of each is the
 median time from one step to the next, by the clock and of the rank's CPUs, which other load moves less. Ours includes
-all that it does in a step: data, checks, gradient norm, progress record, printing.
+all that it does in a step: data, checks, gradient norm, progress record, printing. Of these the progress record, and of
+torch the flight recorder, are measured by themselves too, as shares of a step of FSDP.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.workloads.ranks import new_store, run_ranks
 from workloads.common.config import preset
+from workloads.common.costs import Case, Sizes
 from workloads.common.data import TrainingData, load_tokens
 from workloads.common.loop import train
+from workloads.common.metrics import Progress, Throughput
 from workloads.common.model import Transformer
+from workloads.common.states import PROFILES
 from workloads.common.strategy import Strategy
 from workloads.ddp import DDP
 from workloads.fsdp import FSDP
@@ -168,6 +172,50 @@ def compare(strategy: str, ranks: int, setting: Setting) -> Comparison:
     return Comparison(strategy, ranks, ours.wall, minimal.wall, ours.cpu, minimal.cpu, tokens_per_s)
 
 
+@dataclass(frozen=True)
+class Instrument:
+    """What one use of an instrument costs, and how often a step uses it."""
+
+    what: str
+    cost_s: float
+    per_step: float
+    share: float
+
+
+def instruments(fsdp: Comparison, setting: Setting) -> list[Instrument]:
+    """The progress record and the flight recorder beside our step of FSDP."""
+    sizes = Sizes.of(preset(setting.preset))
+    case = Case(sizes, {"dp_shard": fsdp.ranks}, ("zero3",), setting.batch, setting.seq, PROFILES["float32"])
+    collectives = 1 + sum(traffic.calls for traffic in case.traffic())  # and the one of loss and norm
+    recorded, bare = (run_ranks(collective_cpu_s, 2, entries)[0] for entries in (2000, 0))
+    costs = (("progress record", record_s(), 1.0), ("flight recorder", recorded - bare, collectives))
+    return [Instrument(what, cost, times, cost * times / fsdp.ours_s) for what, cost, times in costs]
+
+
+def record_s(repeats: int = 2000) -> float:
+    """Seconds that it takes to write one progress record."""
+    throughput = Throughput(repeats, 2048, 1_000_000, 1e9, torch.device("cpu"), 1)
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["DLAUNCH_PROGRESS"] = f"{directory}/progress.jsonl"
+        with Progress() as progress:
+            began = time.perf_counter()
+            for step in range(repeats):
+                progress.write(step=step, step_s=0.05, data_s=0.001, loss=2.5, seed=0, **throughput.fields(0.05))
+            return (time.perf_counter() - began) / repeats
+
+
+def collective_cpu_s(entries: int, repeats: int = 5000) -> float:
+    """CPU seconds of one small all-reduce with a flight recorder of so many entries; 0 is none."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = str(entries)
+    times = []
+    with _process_group():
+        for _ in range(repeats):
+            began = time.thread_time()
+            dist.all_reduce(torch.zeros(3))
+            times.append(time.thread_time() - began)
+    return statistics.median(times)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
@@ -190,11 +238,16 @@ def main(argv: Sequence[str] | None = None) -> None:
             results.append(result)
             if not options.json:
                 print(row(result, one), flush=True)
+    costs = instruments(results[1], setting)
     if options.json:
         found = [
             {**asdict(result), "overhead": result.overhead, "cpu_overhead": result.cpu_overhead} for result in results
         ]
-        print(json.dumps({"schema": 1, "setting": asdict(setting), "results": found}))
+        costs_found = [asdict(cost) for cost in costs]
+        print(json.dumps({"schema": 1, "setting": asdict(setting), "results": found, "instruments": costs_found}))
+    else:
+        for cost in costs:
+            print(f"{cost.what}: {cost.cost_s * 1e6:.1f} µs, {cost.per_step:.0f} a step: {cost.share:.2%} of it")
 
 
 def row(result: Comparison, one: Comparison) -> str:
