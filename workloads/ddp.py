@@ -45,6 +45,11 @@ class DDPOptions(Options):
     local_sgd: int = flag(0, "average parameters between nodes every N steps instead of gradients in each")
     local_sgd_after: int = flag(5, "steps of ordinary DDP before")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compile and self.bucket_mb < 1:
+            raise ValueError("bucket_mb: the compiler's first bucket has 1 MB, and none after it may be smaller")
+
 
 class DDP(Strategy):
     options = DDPOptions

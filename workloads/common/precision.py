@@ -14,11 +14,10 @@ def kept(dtype: str) -> torch.dtype:
 
 def policy(dtype: str) -> MixedPrecisionPolicy:
     """FSDP casts parameters when it gathers them, and reduces gradients in the type that they are kept in."""
-    if getattr(torch, dtype) == kept(dtype):
-        return (
-            MixedPrecisionPolicy()
-        )  # nothing to cast: with a type FSDP would look at every block's inputs all the same
-    return MixedPrecisionPolicy(param_dtype=getattr(torch, dtype), reduce_dtype=kept(dtype))
+    compute = getattr(torch, dtype)
+    if compute == kept(dtype):  # named all the same, FSDP would look through every block's inputs for what to cast
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=compute, reduce_dtype=kept(dtype))
 
 
 def autocast(dtype: str, device: torch.device) -> torch.autocast:
