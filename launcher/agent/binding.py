@@ -10,11 +10,16 @@ from pathlib import Path
 from launcher.agent.foreign import VISIBLE, read_environment
 
 
-def look(pid: int, used: Collection[str] = (), proc: str = "/proc") -> dict[str, str | None]:
+def visible_variable(environment: Mapping[str, str]) -> str:
+    """The variable by which a job's environment gives devices; Slurm sets those of all vendors beside it."""
+    return next((name for name in reversed(VISIBLE) if name in environment), VISIBLE[0])
+
+
+def look(pid: int, variable: str, used: Collection[str] = (), proc: str = "/proc") -> dict[str, str | None]:
     """`device`, `cpus` and `hca` of a rank; empty where the process is gone.
 
-    `used` are the devices on which the driver sees the process work: where they are known, they count, and not what
-    the environment says.
+    `variable` names the visible devices. `used` are the devices on which the driver sees the process work: where they
+    are known, they count, and not what the environment says.
     """
     with suppress(OSError):
         environment = read_environment(Path(proc, str(pid), "environ").read_bytes())
@@ -22,7 +27,7 @@ def look(pid: int, used: Collection[str] = (), proc: str = "/proc") -> dict[str,
         if not environment:  # a zombie's
             return {}
         cpus = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)
-        device = device_of(environment)
+        device = device_of(environment, variable)
         return {
             "device": device if not used or device in used else min(used),
             "cpus": cpus[1] if cpus else None,
@@ -31,9 +36,9 @@ def look(pid: int, used: Collection[str] = (), proc: str = "/proc") -> dict[str,
     return {}
 
 
-def device_of(environment: Mapping[str, str]) -> str | None:
+def device_of(environment: Mapping[str, str], variable: str) -> str | None:
     """The visible device whose ordinal is the local rank; the only one where there is but one."""
-    visible = next((environment[name].split(",") for name in VISIBLE if environment.get(name)), [])
+    visible = [name for name in environment.get(variable, "").split(",") if name]
     local_rank = int(environment.get("LOCAL_RANK", "0"))
     if len(visible) == 1:
         return visible[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 TORCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 SLURM = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")  # for scripts that srun starts without torchrun
-VISIBLE = ("ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first one that is set counts
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 KEPT = (*TORCH, *SLURM, *VISIBLE, "MASTER_ADDR", "MASTER_PORT", "NCCL_IB_HCA", "SLURM_JOB_ID", "SLURM_STEP_ID")
 _INTERPRETER = re.compile(r"(?:^|/)python[\d.]*$")
 

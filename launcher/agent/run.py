@@ -154,7 +154,7 @@ class Agent:
 
     def _sample(self) -> None:
         """Look at the ranks, for `top` and for our own record of how far they are."""
-        used = self.sampler.devices_in_use()
+        used, variable = self.sampler.devices_in_use(), binding.visible_variable(self.plan.env)
         sample = self.sampler.write({rank.rank: rank.pid for rank in self.status.ranks if rank.pid is not None})
         for local_rank, rank in enumerate(sample.ranks):
             self._update(
@@ -164,7 +164,7 @@ class Agent:
                 tokens_per_s=rank.tokens_per_s,
                 step_s=rank.step_s,
                 progress_time=rank.progress_time,
-                **(binding.look(rank.pid, used.get(rank.pid, ())) if rank.pid is not None else {}),
+                **(binding.look(rank.pid, variable, used.get(rank.pid, ())) if rank.pid is not None else {}),
             )
 
     def _write(self) -> None:

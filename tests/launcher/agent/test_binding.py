@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from launcher.agent import nvml
-from launcher.agent.binding import device_of, look
+from launcher.agent.binding import device_of, look, visible_variable
 
+CUDA = "CUDA_VISIBLE_DEVICES"
 LIBRARY = r"""
 #include <string.h>
 typedef struct { unsigned pid; unsigned long long memory; unsigned gpu, compute; } Process;
@@ -52,31 +53,38 @@ def rank() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_shows_its_device_cpus_and_nics(rank: subprocess.Popen[bytes]) -> None:
     cpu = str(min(os.sched_getaffinity(0)))
-    assert look(rank.pid) == {"device": "GPU-a", "cpus": cpu, "hca": "mlx5_0"}
-    assert look(rank.pid, {"GPU-a", "GPU-b"})["device"] == "GPU-a"
-    assert look(rank.pid, {"GPU-b"})["device"] == "GPU-b"  # it works on another one than it should
+    assert look(rank.pid, CUDA) == {"device": "GPU-a", "cpus": cpu, "hca": "mlx5_0"}
+    assert look(rank.pid, CUDA, {"GPU-a", "GPU-b"})["device"] == "GPU-a"
+    assert look(rank.pid, CUDA, {"GPU-b"})["device"] == "GPU-b"  # it works on another one than it should
 
 
 def test_a_process_that_is_gone_or_a_zombie_shows_nothing(rank: subprocess.Popen[bytes]) -> None:
     rank.kill()
     os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
-    assert look(rank.pid) == {}
+    assert look(rank.pid, CUDA) == {}
     rank.wait()
-    assert look(rank.pid) == {}
+    assert look(rank.pid, CUDA) == {}
 
 
 @pytest.mark.parametrize(
     ("environment", "device"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "3", "LOCAL_RANK": "5"}, "3"),  # a wrapper gave each rank its own
-        ({"CUDA_VISIBLE_DEVICES": "0,1", "LOCAL_RANK": "2"}, None),
-        ({"ROCR_VISIBLE_DEVICES": "GPU-1,GPU-2", "CUDA_VISIBLE_DEVICES": "0", "LOCAL_RANK": "1"}, "GPU-2"),
-        ({"CUDA_VISIBLE_DEVICES": "", "LOCAL_RANK": "0"}, None),
+        ({CUDA: "3", "LOCAL_RANK": "5"}, "3"),  # a wrapper gave each rank its own
+        ({CUDA: "0,1", "LOCAL_RANK": "2"}, None),
+        ({CUDA: "", "LOCAL_RANK": "0"}, None),
         ({}, None),
     ],
 )
 def test_the_device_of_an_environment(environment: dict[str, str], device: str | None) -> None:
-    assert device_of(environment) == device
+    assert device_of(environment, CUDA) == device
+
+
+def test_the_variable_that_the_plan_sets_counts_and_not_slurms() -> None:
+    """Slurm sets the variables of all vendors."""
+    seen = {CUDA: "GPU-a,GPU-b", "ROCR_VISIBLE_DEVICES": "0,1", "LOCAL_RANK": "1"}
+    assert device_of(seen, visible_variable({CUDA: "GPU-a,GPU-b"})) == "GPU-b"
+    assert device_of(seen, visible_variable({"ROCR_VISIBLE_DEVICES": "1,0"})) == "1"
+    assert visible_variable({}) == CUDA
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for a library that answers as the driver's")
