@@ -24,7 +24,7 @@ def find_clash(evidence: EvidenceSet) -> Iterator[Finding]:
     """One finding for who was elsewhere, or for each size that did not fit."""
     clashes, fleet = evidence.of(SizeClash), evidence.once(fleet_of)
     places = _places(evidence) if clashes else {}
-    odd = _elsewhere(places)
+    odd = _elsewhere(places, fleet)
     if odd:
         yield _apart(odd, places, clashes[0], fleet)
         return
@@ -39,33 +39,35 @@ def _places(evidence: EvidenceSet) -> dict[int, Place]:
     return {**{rank: place for rank, place in lost.items() if rank is not None}, **places}
 
 
-def _elsewhere(places: Mapping[int, Place]) -> list[int]:
-    """The ranks of the smaller part, where all others were at one place of the program."""
+def _elsewhere(places: Mapping[int, Place], fleet: Fleet) -> list[int]:
+    """The ranks of the smaller part, where all others were at one place; or those that left no word of where."""
     parts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, place in sorted(places.items()):
         parts[place.kind, place.line].append(rank)
-    sizes = sorted(parts.values(), key=len)
+    world = fleet.world | set(range(max(places, default=-1) + 1))
+    silent = sorted(world - places.keys())
+    sizes = sorted([*parts.values(), silent] if len(parts) == 1 and silent else parts.values(), key=len)
     return sizes[0] if len(sizes) == 2 and len(sizes[0]) < len(sizes[1]) else []
 
 
 def _apart(odd: list[int], places: Mapping[int, Place], clash: SizeClash, fleet: Fleet) -> Finding:
     others = [rank for rank in sorted(places) if rank not in odd]
-    here, there = places[odd[0]], places[others[0]]
-    gradients = there.kind == "backward"  # its peers reduce gradients that it does not have
-    sub_cause = "unused_parameter" if gradients else ""
+    here, there = places.get(odd[0]), places[others[0]]
+    where = f"was at {here.line}" if here else "was elsewhere and left no word"
+    gradients = there.kind == "backward"
+    sub_cause = "rank0_only" if odd == [0] else "unused_parameter" if gradients and here else "uneven_data"
+    hint = " or it left out gradients that they reduce (a parameter that it did not use)" if gradients else ""
     return Finding(
-        "hang.absent_rank" if gradients else "hang.desync",
+        "hang.desync",
         "error",
-        f"{name_ranks(odd)} was at {here.line} while {name_ranks(others)} were at {there.line}: a call of one met a "
-        "call of the others of another size, and gloo aborted"
-        + (f"; {name_ranks(odd)} {SUB_CAUSES[sub_cause][0]} in the backward pass." if gradients else "."),
-        SUB_CAUSES[sub_cause][1] if gradients else "Let every rank make the same calls in the same order.",
+        f"{name_ranks(odd)} {where} while {name_ranks(others)} were at {there.line}: {name_ranks(odd)} made a call "
+        f"that they did not make{hint}, and gloo aborted ({clash.received} bytes met {clash.expected}).",
+        SUB_CAUSES[sub_cause][1],
         0.8,
         ranks=tuple(odd),
         hosts=fleet.hosts_of(odd),
         coordinates=fleet.coordinates_of(odd),
-        detail={"received": clash.received, "expected": clash.expected}
-        | ({"sub_cause": sub_cause} if gradients else {}),
+        detail={"received": clash.received, "expected": clash.expected, "sub_cause": sub_cause},
         evidence=[
             Evidence("log", clash.where, f"op.preamble.length {clash.received} vs {clash.expected}"),
             *(Evidence("stack", f"rank {rank}", place.line) for rank, place in sorted(places.items())[:8]),
@@ -95,4 +97,4 @@ def _other_size(clash: SizeClash, fleet: Fleet) -> Finding:
     )
 
 
-RULES = (Rule(("hang.shape_mismatch", "hang.desync", "hang.absent_rank"), ("hang",), find_clash),)
+RULES = (Rule(("hang.shape_mismatch", "hang.desync"), ("hang",), find_clash),)

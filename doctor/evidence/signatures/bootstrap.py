@@ -33,11 +33,16 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "no_interface",
         "NCCL_SOCKET_IFNAME",
-        r"(?P<interface>\S+)' is not present on this node|NCCL_SOCKET_IFNAME.*(?:no|No|not) .*(?:match|found)",
+        r"(?P<interface>[^\s']{1,40})' is not present on this node|NCCL_SOCKET_IFNAME.{0,200}(?:no|No|not) "
+        r".{0,200}(?:match|found)",
     ),
     ("no_interface", "nable to find", r"[Uu]nable to find (?:address|interface) for:? \[?(?P<interface>[^\s\]]+)"),
     ("bind_failed", "bind", r"(?:Call to bind|bind\(?\)?).*fail\w*\s?: ?(?P<error>Cannot assign requested address)"),
-    ("port_taken", "ddress already in use", r"(?:.*:(?P<port>\d{3,5}))?.*(?:EADDRINUSE|[Aa]ddress already in use)"),
+    (
+        "port_taken",
+        "ddress already in use",
+        r"(?:(?<!pp)(?<!cc)(?<!py):(?P<port>\d{4,5})\b.{0,120}?)?(?:EADDRINUSE|[Aa]ddress already in use)",
+    ),
     # NCCL connects: four generations of the same failure.
     (
         "connect_failed",

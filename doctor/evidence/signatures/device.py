@@ -61,7 +61,7 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "fabric_not_ready",
         "not yet initialized",
-        r"(?:CUDA (?:failure|error)|Cuda failure|Error|error)?.*?(?:(?P<number>802)\D*)?'?system not yet initialized",
+        r"(?:(?P<number>802)\D{0,40})?'?system not yet initialized",
     ),
     ("fabric_not_ready", "802", r"(?:[Ee]rror|failure) (?P<number>802)\b"),
     ("fabric_not_ready", "SystemNotReady", r"cudaErrorSystemNotReady|CUDA_ERROR_SYSTEM_NOT_READY"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _EVENT = r"(?P<event>[A-Za-z][\w /-]*?)(?: ?\(\d+\))?\s*$"
-_DEVICE = r"(?P<device>[A-Za-z][\w-]*):(?P<port>\d+)"
+_DEVICE = r"\b(?P<device>[A-Za-z][\w-]{0,40}):(?P<port>\d+)"
 
 ROWS: list[tuple[str, str, str]] = [
     # Completion errors: 2.4-2.19, 2.20-2.28.8, from 2.28.9, 2.30.
@@ -123,7 +123,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "plugin_failed",
         "nccl-net",
-        r"(?P<what>.*(?:aws-ofi-nccl|libnccl-net\S*).*(?:undefined symbol|initialization failed|incompatible).*)",
+        r"^(?P<what>.{0,300}?(?:aws-ofi-nccl|libnccl-net).{0,300}?(?:undefined symbol|initialization failed"
+        r"|incompatible).*)",
     ),
     # GPUDirect RDMA.
     (

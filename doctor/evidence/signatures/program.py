@@ -4,8 +4,9 @@ from __future__ import annotations
 
 _NUMBER_WORDS = r"(?:\w*loss|grad\w*[ _]?norms?|perplexity|ppl|grad\w*|logits|weights?|values?)"
 _NONFINITE = (
-    r"(?i)(?:rank:? (?P<rank>\d+)\b[^\n]*?)?(?P<what>(?:found|detected|encountered|returned|contains?|is)\b.{0,20}"
-    r"\b(?:nan|inf|non-?finite|infinite)\b.{0,80}|non-?finite (?:\w+ )?(?:loss|grad\w*|norm|value).{0,80}"
+    r"(?i)(?:rank:? (?P<rank>\d+)\b[^\n]{0,120}?)?(?P<what>"
+    r"(?:found|detected|encountered|returned|contains?|is)\b.{0,20}\b(?:nan|inf|non-?finite|infinite)\b.{0,80}"
+    r"|non-?finite (?:\w+ )?(?:loss|grad\w*|norm|value).{0,80}"
     rf"|\b(?!best|min|prev)(?<!best )(?<!best val ){_NUMBER_WORDS}['\"]?\s*(?:is\b|[:=|])?\s*"
     r"(?:nan|[-+]?inf(?:inite)?)\b)"
 )
@@ -88,8 +89,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "not_shuffled",
         "set_epoch",
-        r"(?i)(?P<what>.*set_epoch\b.{0,60}(?:not (?:been )?called|never called|forgot|missing).*"
-        r"|.*without calling \S*set_epoch.*)",
+        r"(?i)(?P<what>.{0,200}set_epoch\b.{0,60}(?:not (?:been )?called|never called|forgot|missing).*"
+        r"|without calling \S{0,40}set_epoch.*)",
     ),
     (
         "same_samples",
@@ -100,9 +101,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "degree_mismatch",
         "ivisible",
-        r"(?P<what>(?:.*(?:\b|_)(?:\w*world[_ ]size|num(?:ber of)?[_ ]"
-        r"(?:attention[_ ])?heads|experts|head|tensor|pipeline|parallel|degree|mesh).*)"
-        r"(?:not (?:evenly )?divisible|(?:must|should|has to|needs to) be (?:evenly )?divisible|divisible by).*)",
+        r"^(?=.*(?:not (?:evenly )?divisible|(?:must|should|has to|needs to) be (?:evenly )?divisible|divisible by))"
+        r"(?P<what>.*(?:\b|_)(?:world[_ ]size|heads|experts|head|tensor|pipeline|parallel|degree|mesh).*)",
     ),
     (
         "degree_mismatch",
