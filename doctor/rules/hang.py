@@ -11,6 +11,7 @@ from doctor.evidence.rank_table import Frame, GroupView, Signature
 from doctor.rules import Rule, healthy
 from doctor.rules.align import Divergence, divergence_of
 from doctor.rules.fleet import Fleet, Group, fleet_of
+from doctor.rules.hang_locks import lock_cycle
 from doctor.rules.places import is_user_code
 from doctor.rules.suspects import SUB_CAUSES, Suspect, Witnesses, witnesses_of
 from doctor.rules.waits import WaitGraph, WaitPoint, wait_graph
@@ -230,8 +231,10 @@ def _absent(
         point = culprits[suspects[0].rank][0]
         if suspects[0].sub_cause == "silent" and 2 * len(suspects) > len(point.group.members):
             yield _unheard(suspects, point, graph)
-            continue
-        yield _absent_finding(suspects, culprits[suspects[0].rank], graph, age)
+        elif suspects[0].sub_cause == "file_lock" and (cycle := lock_cycle(suspects, point, graph, witnesses)):
+            yield cycle
+        else:
+            yield _absent_finding(suspects, culprits[suspects[0].rank], graph, age)
 
 
 def _unheard(suspects: Sequence[Suspect], point: WaitPoint, graph: WaitGraph) -> Finding:
