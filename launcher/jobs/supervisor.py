@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,9 @@ class Supervisor:
             while self.life.phase != "ended":
                 self._tick()
         except DlaunchError as error:
+            if self.watch is not None:  # agents of other nodes may run already
+                with suppress(DlaunchError):
+                    self._stop_agents(StopAttempt(str(error), at_once=True))
             self._perform(Conclude("failed", str(error)), {})
         finally:
             for host in self.hosts.values():

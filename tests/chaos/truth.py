@@ -50,7 +50,7 @@ def lies(site: Site, landed: Landed) -> Iterator[str]:
     yield from _of_events(record, paths)
     yield from _of_checkpoints(site, record, landed)
     for host, processes in _left(site, record.job).items():
-        yield f"processes are left on {host}: {processes}"
+        yield f"{record.state} ({record.reason}), and processes are left on {host}: {processes}"
     if is_supervised(paths):
         yield "the lock is held"
     for folder in site.folders(record):
