@@ -116,7 +116,7 @@ class Watch:
     def _on_host_error(self, node: NodePlan, memory: _Memory, error: HostError) -> None:
         silent = time.monotonic() - memory.reached
         if silent < HOST_S:
-            with suppress(HostError):
+            with suppress(CannotActError):
                 self.hosts[node.host] = self.reconnect(node.host)
                 return
             silent = time.monotonic() - memory.reached
