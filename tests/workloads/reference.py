@@ -42,10 +42,11 @@ def single_process(
     lr: float = 3e-3,
     prepare: Callable[[Transformer], None] = lambda model: None,
     after_backward: Callable[[nn.Module], object] = lambda model: None,
+    dtype: torch.dtype = torch.float32,
 ) -> Run:
     """Train by hand what `TINY` asks for; `prepare` may set what is no parameter of the model."""
     torch.set_num_threads(1)
-    model = build_on_meta(config)
+    model = build_on_meta(config).to(dtype)
     materialize([model], torch.device("cpu"), seeded(seed, config.layers))
     prepare(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
@@ -126,7 +127,8 @@ def assert_same_training(
     rounding where the gradient is nearly zero.
     """
     assert len(actual.losses) == len(expected.losses)
-    torch.testing.assert_close(torch.tensor(actual.losses), torch.tensor(expected.losses), atol=loss, rtol=0)
+    losses = (torch.tensor(run.losses, dtype=torch.float64) for run in (actual, expected))
+    torch.testing.assert_close(*losses, atol=loss, rtol=0)
     for kind, relative in (("gradients", gradient), ("parameters", parameter)):
         theirs, ours = getattr(expected, kind), getattr(actual, kind)
         assert set(ours) == set(theirs), kind

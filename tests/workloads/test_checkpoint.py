@@ -26,7 +26,7 @@ from workloads.nd import ND
 from workloads.zero import ZeRO
 
 EIGHT = ("--batch", "8", "--steps", "8")
-LR = "3e-4"  # at the usual rate Adam amplifies the rounding of another order of sums tenfold in each few steps
+LR = "3e-4"  # the usual rate amplifies rounding more with every step
 
 
 def _train(kind: type[Strategy], *argv: str) -> list[float]:

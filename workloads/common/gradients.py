@@ -55,6 +55,7 @@ def square_share(gradients: Iterable[Tensor], holders: int) -> Tensor:
 
 @torch.no_grad()
 def clip(gradients: Iterable[Tensor], norm: float, limit: float) -> None:
-    """Scale gradients down to the global norm `limit`; 0 is no limit."""
-    if 0 < limit < norm:
-        torch._foreach_mul_([local(gradient) for gradient in gradients], limit / norm)
+    """Scale gradients down to the global norm `limit`; 0 is no limit. The factor is that of torch's clip_grad_norm_."""
+    factor = limit / (norm + 1e-6)
+    if 0 < factor < 1:
+        torch._foreach_mul_([local(gradient) for gradient in gradients], factor)
