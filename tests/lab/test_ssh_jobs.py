@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,13 +125,18 @@ def test_a_host_that_cannot_be_reached_is_named_and_nothing_starts(jobs: LabJobs
         assert not jobs.processes(host, "job-")
 
 
-@pytest.mark.parametrize("event", ["cut", "freeze"])
-def test_a_host_that_is_lost_is_noticed_and_the_rest_is_stopped(jobs: LabJobs, event: str) -> None:
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_host_that_is_lost_is_noticed_and_the_rest_is_stopped(jobs: LabJobs, watched: bool) -> None:
+    """It freezes under a supervisor that sees it; or its cable is pulled, and who adopts the job finds it gone."""
     job = jobs.json("run", "--detach", BARE, jobs.script(SAY_AND_WAIT), "--nodes", "3")["job"]
     jobs.begun(0, 1, 2)
     wait_until(lambda: jobs.record(job)["state"] == "running", "the job runs")
-    getattr(jobs.lab, event)("n2")
-    wait_until(lambda: "n2" in jobs.record(job)["reason"], "the loss shows", NOTICED_S)
+    if watched:
+        jobs.lab.freeze("n2")
+        wait_until(lambda: "n2" in jobs.record(job)["reason"], "the loss shows", NOTICED_S)
+    else:
+        os.kill(jobs.record(job)["supervisor"]["pid"], signal.SIGKILL)
+        jobs.lab.cut("n2")
     document = jobs.json("wait", job, status=1)
     assert document["first_failure"]["host"] == "n2"
     assert document["first_failure"]["error"].startswith("lost")
@@ -150,6 +156,7 @@ def test_a_spare_takes_the_place_of_a_lost_host(jobs: LabJobs) -> None:
     jobs.begun(0, 1, 2)
     wait_until(lambda: jobs.record(job)["state"] == "running", "the job runs")
     jobs.lab.cut("n2")
+    wait_until(lambda: "n2" in jobs.record(job)["reason"], "the loss shows", NOTICED_S)
     (jobs.shared / "ready-1").unlink()
     wait_until((jobs.shared / "ready-1").exists, "rank 1 begins on the spare")
     (jobs.shared / "go").touch()
