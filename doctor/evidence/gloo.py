@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from doctor.evidence.rank_table import Frame
 from doctor.evidence.source import Parser, Source, looks_like_text, rank_in_name
 
-_PLACE = b"gloo/transport"  # stands in every line of gloo's that counts here
+_PLACE = b"gloo/transport"  # stands in every line about a lost peer
 _WORDS = b"op.preamble.length <= op.nbytes"
 _SIZES = re.compile(r"(?:\[?rank\s?(\d+)\]?.*)?op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _LOST = re.compile(rb"gloo/transport/\S+ (?:Connection closed by peer|Read error|Write error)")
@@ -47,12 +47,10 @@ def parse(source: Source) -> Iterator[SizeClash | LostPeer]:
     for chunk in source.chunks():
         text = tail + chunk
         tail = text[-OVERLAP:]
-        if _PLACE not in text:
-            continue
         if (at := text.find(_WORDS)) >= 0 and (clash := _clash(text, at, source)):
             yield clash
             return
-        if lost is None and (found := _LOST.search(text)):
+        if lost is None and _PLACE in text and (found := _LOST.search(text)):
             lost = _loss(text[max(0, found.start() - TRACE_BYTES) : found.start()], source)
     if lost:
         yield lost
