@@ -71,8 +71,10 @@ class Faults:
             return self._world.rank // self._world.local_size == int(fault.settings["node"])
         return self._world.rank == fault.rank
 
-    def mesh(self, degrees: dict[str, int]) -> dict[str, int]:
-        return dict(reversed(degrees.items())) if self._is("mesh_order") else degrees
+    @property
+    def column_major(self) -> bool:
+        """Whether the mesh is to be laid out in the wrong order."""
+        return self._is("mesh_order")
 
     def device(self) -> None:
         """Raises RuntimeError without a neighbour to take the device from."""

@@ -69,10 +69,10 @@ def train(strategy: Strategy, argv: Sequence[str] | None = None) -> Outcome:
     faults = Faults(fault, world)
     with mesh.process_group(world, options.first_timeout), stop_signals() as stop:
         faults.device()
-        given = faults.mesh(strategy.degrees(parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")), world))
+        given = strategy.degrees(parse_mesh(options.mesh or os.environ.get("DLAUNCH_MESH", "")), world)
         if unknown := set(given) - set(strategy.axes):
             raise ValueError(f"this workload has no axis {', '.join(sorted(unknown))}, only {', '.join(strategy.axes)}")
-        job = Job(options, world, Mesh(given, world.device.type), options.model())
+        job = Job(options, world, Mesh(given, world.device.type, faults.column_major), options.model())
         training = Training(strategy, job, faults, stop)
         with instruments.memory_snapshot(world.device, job.output / f"memory-rank-{world.rank}.pickle"):
             training.run()

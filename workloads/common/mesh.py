@@ -94,6 +94,7 @@ class Mesh:
 
     degrees: Mapping[str, int]
     device_type: str
+    column_major: bool = False  # a mistake that a drill makes: the innermost axis strides over all others
 
     def __post_init__(self) -> None:
         size = dist.get_world_size()
@@ -124,14 +125,20 @@ class Mesh:
     @cached_property
     def dense(self) -> DeviceMesh:
         """The view of everything but the experts: one axis per given axis."""
-        return init_device_mesh(self.device_type, self.shape, mesh_dim_names=self.axes)
+        return self._laid_out(self.shape, self.axes)
+
+    def _laid_out(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> DeviceMesh:
+        if not self.column_major:
+            return init_device_mesh(self.device_type, shape, mesh_dim_names=axes)
+        ranks = torch.arange(math.prod(self.shape)).view(self.shape[::-1]).permute(*reversed(range(len(self.shape))))
+        return DeviceMesh(self.device_type, ranks.reshape(shape), mesh_dim_names=axes)
 
     @cached_property
     def expert(self) -> DeviceMesh:
         """The view of the experts: (pp, dp_replicate, ep_shard, ep), where ep_shard × ep = dp_shard × cp × tp."""
         ep = self.degree("ep")
         shape = (self.degree("pp"), self.degree("dp_replicate"), self._inner // ep, ep)
-        return init_device_mesh(self.device_type, shape, mesh_dim_names=("pp", "dp_replicate", "ep_shard", "ep"))
+        return self._laid_out(shape, ("pp", "dp_replicate", "ep_shard", "ep"))
 
     def view(self, *axes: str) -> DeviceMesh:
         """The sub-mesh of those of `axes` that were given (at least one)."""
