@@ -24,7 +24,7 @@ def test_stories_use_every_kind_of_blow() -> None:
 
 def acts(*blows: Blow) -> list[Act]:
     """One job of two nodes for each blow, long enough to be hit."""
-    return [Act(f"c-{blow.what}", 2, 1, 60, 0, False, None, [blow]) for blow in blows]
+    return [Act(f"c-{blow.what}", 2, 1, 120, 0, False, None, [blow]) for blow in blows]
 
 
 @pytest.mark.timeout(240)

@@ -87,13 +87,15 @@ def _play(site: Site, stage: Stage) -> None:
     for blow in list(stage.waiting):
         since = stage.written_at if blow.early else stage.ran_at
         if since and now - since >= blow.after:
-            stage.waiting.remove(blow)
-            if strike(site, stage, record, blow):
+            hit = strike(site, stage, record, blow)
+            if hit is not None:
+                stage.waiting.remove(blow)
+            if hit:
                 stage.kinds.add(blow.what)
 
 
-def strike(site: Site, stage: Stage, record: JobRecord, blow: Blow) -> bool:
-    """Let one blow fall; False where there was nothing to hit."""
+def strike(site: Site, stage: Stage, record: JobRecord, blow: Blow) -> bool | None:
+    """Let one blow fall; False where there is nothing to hit any more, None where there is nothing yet."""
     if blow.what in ("terminal", "hangup"):
         number = signal.SIGKILL if blow.what == "terminal" else signal.SIGHUP
         with suppress(ProcessLookupError):
@@ -107,24 +109,26 @@ def strike(site: Site, stage: Stage, record: JobRecord, blow: Blow) -> bool:
         return True
     if blow.what == "supervisor":
         if record.supervisor is None:
-            return False
+            return None
         with suppress(ProcessLookupError):
             os.kill(record.supervisor.pid, signal.SIGKILL)
         return True
     return _strike_node(site, stage, record, blow)
 
 
-def _strike_node(site: Site, stage: Stage, record: JobRecord, blow: Blow) -> bool:
+def _strike_node(site: Site, stage: Stage, record: JobRecord, blow: Blow) -> bool | None:
     node = blow.node if blow.what == "agent" else blow.rank // stage.act.nproc
     status = site.agent(record, node)
-    if not status or status["state"] == "ended":
+    if not status:
+        return None
+    if status["state"] == "ended":
         return False
     if blow.what == "agent":
         site.kill(record, node, status["pid"], signal.SIGKILL)
         return True
     pid = next((rank["pid"] for rank in status["ranks"] if rank["rank"] == blow.rank and not rank["ended"]), None)
     if pid is None:
-        return False
+        return None
     if blow.what == "rank":
         stage.ranks.add(blow.rank)
         site.kill(record, node, pid, signal.SIGKILL)
