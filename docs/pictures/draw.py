@@ -43,8 +43,8 @@ def running_job(folder: Path) -> Iterator[str]:
         (folder / name).write_text(text)
         dlaunch(folder, "run", name, "--nodes", "1", "--nproc-per-node", "1", "--no-torchrun")
     shutil.copytree(HERE.parents[1] / "workloads", folder / "workloads")  # a path that says nothing of who draws
-    script = ("workloads/hsdp.py", "--nodes", "4", "--detach", "--json", "--", "--steps", "100000")
-    started = dlaunch(folder, "run", *script)
+    script = ("workloads/hsdp.py", "--nodes", "4", "--mesh", "dp_replicate=4,dp_shard=2", "--", "--steps", "100000")
+    started = dlaunch(folder, "run", "--detach", "--json", *script)
     job = json.loads(started)["job"]
     try:
         yield job
