@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.lab import packages
 from tests.lab.require import require_lab
+
+# A property holds or not, however busy the machine is.
+settings.register_profile("dlaunch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dlaunch")
 
 
 @pytest.fixture(scope="session")

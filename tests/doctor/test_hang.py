@@ -286,7 +286,7 @@ def test_nothing_pending_with_a_dump_missing_is_unknown() -> None:
     assert judge(ranks, left_out=[2]).answer == "unknown"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(0, 7), st.randoms(use_true_random=False))
 def test_the_answer_never_depends_on_the_order_of_files(late: int, shuffler: random.Random) -> None:
     found = tables(waiting_for(8, late))

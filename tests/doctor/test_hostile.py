@@ -65,14 +65,14 @@ def test_entries_of_any_shape_end_in_a_gap(tmp_path: Path) -> None:
     assert diagnose(discover([tmp_path])).answer in ("unknown", "none")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300))
 def test_the_interpreter_of_truncated_pickles_refuses_or_gives_plain_values(data: bytes) -> None:
     with suppress(RefusedPickleError):
         assert plain(salvage(data))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text() | st.booleans(),

@@ -155,7 +155,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TEXTS)
 def test_random_text_never_breaks_a_reader(tmp_path: Path, text: bytes) -> None:
     found, source = records(tmp_path, text)

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.agent.shim import rank_environment
@@ -108,7 +108,6 @@ def test_debugging_leftovers_are_pointed_out() -> None:
     assert [line.split("=")[0] for line in leftovers({"NCCL_ALGO": "Ring", "HOME": "/"})] == ["NCCL_ALGO"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])), min_size=1, max_size=4))
 def test_any_word_survives_the_shell(words: list[str]) -> None:
     line = quote(["printf", "%s\\0", *words])

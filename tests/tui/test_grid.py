@@ -16,7 +16,7 @@ MESHES = st.fixed_dictionaries(
 
 
 @given(MESHES, st.integers(1, 9), st.integers(1, 200), st.integers(1, 60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_by_host_every_rank_has_a_cell_and_all_cells_fit(
     mesh: dict[str, int], per_host: int, wide: int, tall: int
 ) -> None:
@@ -28,7 +28,6 @@ def test_by_host_every_rank_has_a_cell_and_all_cells_fit(
 
 
 @given(MESHES, st.integers(1, 200), st.integers(1, 60))
-@settings(deadline=None)
 def test_by_axes_every_rank_is_where_its_coordinates_say(mesh: dict[str, int], wide: int, tall: int) -> None:
     job = simulated_job(mesh)
     grid = by_axes(job, "dp_shard", "tp", wide, tall)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.common.pieces import PIECE, Joiner, cut
@@ -12,7 +12,6 @@ from launcher.common.pieces import PIECE, Joiner, cut
 texts = st.dictionaries(st.sampled_from(["n1", "n2", "gpu-03.cluster"]), st.integers(0, 3 * PIECE), min_size=1)
 
 
-@settings(deadline=None)
 @given(texts, st.randoms(use_true_random=False), st.integers(1, 400))
 def test_mixed_lines_in_parts_of_any_size(sizes: dict[str, int], random: object, part: int) -> None:
     sent = {node: json.dumps({"answer": "é" * size}) for node, size in sizes.items()}

@@ -72,7 +72,7 @@ class TestRun:
         wait_until(lambda: shell(host, f"pgrep -fx 'sleep {mark}'").status == 1, "the command to be gone")
 
     @given(arguments=st.lists(ARGUMENT, min_size=1, max_size=6))
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_arguments_arrive_as_given(self, host: Host, arguments: list[str]) -> None:
         assert host.run([*PRINT_ARGUMENTS, *arguments]).stdout == "".join(f"{a}\0" for a in arguments).encode()
 

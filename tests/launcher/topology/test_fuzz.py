@@ -41,7 +41,7 @@ def printed(machine: Machine, era: str, printer: Callable[..., str], seed: int =
     return printer(rows_of(machine, era, columns, rows)) + LEGEND
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(machines, eras, printers, st.integers(0, 5))
 def test_a_whole_matrix_is_read_whole(machine: Machine, era: str, printer: Callable[..., str], seed: int) -> None:
     assert_whole(machine, printed(machine, era, printer, seed))
@@ -111,7 +111,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("change", HARMLESS, ids=lambda change: change.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(machine=machines, era=eras, printer=printers, seed=st.integers(0, 50))
 def test_what_does_not_touch_the_cells_loses_nothing(
     change: Callable[[str, random.Random], str], machine: Machine, era: str, printer: Callable[..., str], seed: int
@@ -119,7 +119,7 @@ def test_what_does_not_touch_the_cells_loses_nothing(
     assert_whole(machine, change(printed(machine, era, printer, seed), random.Random(seed)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(machines, eras, st.integers(40, 120), st.integers(0, 5))
 def test_wrapped_lines_are_joined(machine: Machine, era: str, width: int, seed: int) -> None:
     whole = printed(machine, era, spaced, seed).splitlines()
@@ -130,7 +130,7 @@ def test_wrapped_lines_are_joined(machine: Machine, era: str, width: int, seed: 
     assert {device.cpus for device in found.devices} <= {*whole_lists, None}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(machines, eras, printers, st.integers(0, 5), st.data())
 def test_a_cut_text_gives_no_wrong_link(
     machine: Machine, era: str, printer: Callable[..., str], seed: int, data: st.DataObject
@@ -142,7 +142,7 @@ def test_a_cut_text_gives_no_wrong_link(
     assert wrong_links(machine, found) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(machines, eras, printers, st.integers(10, 90))
 def test_lines_cut_at_a_width_give_no_wrong_link(
     machine: Machine, era: str, printer: Callable[..., str], width: int
@@ -151,7 +151,7 @@ def test_lines_cut_at_a_width_give_no_wrong_link(
     assert wrong_links(machine, parse_topology(text)) == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(machines, eras, printers, st.lists(st.integers(0, 20), max_size=6))
 def test_lost_lines_give_no_wrong_link(
     machine: Machine, era: str, printer: Callable[..., str], lost: list[int]
@@ -167,7 +167,7 @@ def test_a_piece_of_a_cell_is_no_self_cell() -> None:
     assert parse_topology(text).links == ()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(alphabet="GPUNIC0123456789XSYPHBV \t\n-_:=/", max_size=400))
 def test_noise_never_raises(text: str) -> None:
     parse_topology(text)
