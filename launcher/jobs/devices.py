@@ -30,7 +30,12 @@ class Assignment:
 
 
 def hosts_to_take(spec: JobSpec, cluster: Cluster, candidates: Sequence[str]) -> list[str]:
-    """As many of the candidates as the job has nodes: neighbours, where the inventory tells racks or switches."""
+    """As many of the candidates as the job has nodes: neighbours, where the inventory tells racks or switches.
+
+    A machine simulates as many nodes as are asked for, also more than its inventory names.
+    """
+    if cluster.kind == "local":
+        return [f"node{number}" for number in range(spec.nodes)]
     if cluster.kind != "ssh" or not any(entry.rack or entry.switch for entry in cluster.hosts):
         return list(candidates[: spec.nodes])
     from launcher.placement import place

@@ -17,6 +17,7 @@ from workloads.common.states import DEFAULT_MESH, default_degrees
 if TYPE_CHECKING:
     from launcher.inventory import Cluster
 
+MOST_SIMULATED_NODES = 256  # more is taken for a slip: each is an agent and its ranks on this machine
 DATA_AXES = ("dp_replicate", "dp_shard")
 WORKLOADS = Path(workloads.__file__).parent
 
@@ -106,13 +107,14 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
         raise InputError(f"{script} is neither Python nor a program", where="SCRIPT", help=f"chmod +x {script}")
     known = len(hosts) if cluster.kind == "ssh" else cluster.nodes or 1
     minimum, maximum = parse_nodes(request.nodes, known)
-    if cluster.kind == "ssh" and minimum > len(hosts):
+    most = {"ssh": len(hosts), "local": MOST_SIMULATED_NODES}.get(cluster.kind, maximum)
+    if minimum > most:
         raise InputError(
-            f"{minimum} nodes asked for, but the cluster has {len(hosts)} hosts to give",
+            f"{minimum} nodes asked for, but the cluster has {most} hosts to give",
             where="--nodes",
-            help="fewer --nodes, or more `hosts` in the inventory",
+            help="fewer --nodes, or more `hosts` in an inventory of SSH hosts",
         )
-    nodes = min(maximum, len(hosts)) if cluster.kind == "ssh" else maximum
+    nodes = min(maximum, most)
     given = MeshSpec.parse(request.mesh) if request.mesh else None
     wanted = given.world_size // nodes if given and given.world_size % nodes == 0 else None
     nproc = request.nproc_per_node or cluster.nproc_per_node or wanted or devices_per_host or 1

@@ -174,12 +174,6 @@ class SlurmSupervisor(Supervisor):
         self._save(state=state, reason=reason)
         append_event(self.paths, state, reason=reason)
 
-    def _note_bad_nodes(self) -> None:
-        bad = bad_hosts(self.life)
-        if bad:
-            reasons = dict.fromkeys(bad, f"failed job {self.record.job}")
-            add_bad_nodes(self.record.cluster, reasons, time.time())
-
     def _on_warning(self, number: int, frame: FrameType | None) -> None:
         self.warned = self.warned or Warned(time.monotonic(), float(self.cluster.signal_seconds))
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from launcher.errors import InputError
-from launcher.jobs.request import parse_env, parse_nodes, resized, resolve_script
+from launcher.inventory import parse_inventory
+from launcher.jobs.devices import hosts_to_take
+from launcher.jobs.request import (
+    RunRequest,
+    build_spec,
+    candidate_hosts,
+    parse_env,
+    parse_nodes,
+    resized,
+    resolve_script,
+)
 from launcher.spec import JobSpec, MeshSpec, format_coordinate
 
 
@@ -60,6 +70,14 @@ def test_nodes(text: str | None, wanted: tuple[int, int]) -> None:
 def test_bad_nodes(text: str) -> None:
     with pytest.raises(InputError, match="--nodes"):
         parse_nodes(text, 3)
+
+
+def test_a_machine_simulates_more_nodes_than_its_inventory_names_but_not_any_number() -> None:
+    local = parse_inventory("default: here\nclusters:\n  here: {kind: local, nodes: 4}\n", "i.yaml").clusters["here"]
+    spec = build_spec(RunRequest("workloads/hsdp.py", nodes="6"), local, candidate_hosts(local, ()), None)
+    assert spec.nodes == 6 and hosts_to_take(spec, local, candidate_hosts(local, ()))[-1] == "node5"
+    with pytest.raises(InputError, match="--nodes: 99999 nodes asked for"):
+        build_spec(RunRequest("workloads/hsdp.py", nodes="99999"), local, [], None)
 
 
 def test_env_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
