@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.stacks import Stack
@@ -20,6 +21,7 @@ from launcher.common.finding import Evidence, Finding, unknown
 TELLING_ALONE = ("dataloader", "file_lock", "checkpoint", "exception")
 UNRECORDED = ("monitored_barrier",)
 SHOWN = 8
+BACKWARD_SURE = 0.6  # less than for ranks that are seen in a collective
 _WATCHDOG = re.compile(r"pt_nccl_watchdg|pt_nccl_heartbt|ncclCommWatchdog|Watchdog(?:Handler)?\b|watchdogHandler")
 _BLOCKING = re.compile(
     r"ncclComm(?:Abort|Destroy|Finalize)|commReclaim|^cu(?:da)?\w*(?:Destroy|Synchronize|Free)\w*|take_gil"
@@ -46,6 +48,9 @@ def find_by_stacks(evidence: EvidenceSet) -> Iterator[Finding]:
         return
     if at_peers and elsewhere:
         yield from _absent(at_peers, elsewhere, fleet, witnesses)
+    elif crowd := _in_backward(places, stacks):
+        others = {rank: place for rank, place in places.items() if rank not in crowd}
+        yield from _absent(crowd, others, fleet, witnesses, BACKWARD_SURE)
     elif at_peers:
         yield from _all_at_peers(at_peers, fleet, witnesses)
     elif elsewhere and all(place.kind == "teardown" for place in elsewhere.values()) and len(elsewhere) > 1:
@@ -72,8 +77,22 @@ def _recorded_as_done(at_peers: Mapping[int, Place], fleet: Fleet) -> bool:
     return recorded and at_peers.keys() <= fleet.tables.keys()
 
 
+def _in_backward(places: Mapping[int, Place], stacks: Sequence[Stack]) -> dict[int, Place]:
+    """Most ranks when they stay in the backward pass and the others stay elsewhere: DDP reduces gradients in native
+    threads, which stacks of Python do not show."""
+    crowd = {rank: replace(place, op="the backward pass") for rank, place in places.items() if place.kind == "backward"}
+    if not len(places) / 2 < len(crowd) < len(places):
+        return {}
+    seen = {(stack.rank, place_of(stack).line) for stack in stacks if stack.rank in places}
+    return crowd if len(seen) == len(places) else {}
+
+
 def _absent(
-    at_peers: Mapping[int, Place], elsewhere: Mapping[int, Place], fleet: Fleet, witnesses: Witnesses
+    at_peers: Mapping[int, Place],
+    elsewhere: Mapping[int, Place],
+    fleet: Fleet,
+    witnesses: Witnesses,
+    sure: float = 0.8,
 ) -> Iterator[Finding]:
     """Some wait in calls to their peers; those elsewhere have not come."""
     groups: defaultdict[tuple[str, str], list[Suspect]] = defaultdict(list)
@@ -91,7 +110,7 @@ def _absent(
             f"{name_ranks(sorted(at_peers))} {waits} in {', '.join(ops)} for {name_ranks(ranks)}: "
             f"{name_ranks(ranks)} {does}.",
             SUB_CAUSES[sub_cause][1],
-            0.8 if len(ranks) <= len(at_peers) else 0.6,
+            sure if len(ranks) <= len(at_peers) else sure - 0.2,
             ranks=ranks,
             hosts=fleet.hosts_of(ranks),
             coordinates=fleet.coordinates_of(ranks),
