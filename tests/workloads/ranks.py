@@ -29,6 +29,7 @@ class Ranks:
     """`size` processes with torchrun's variables set, which call what they are told until they are closed."""
 
     def __init__(self, size: int) -> None:
+        self.calls = 0
         self._store = new_store()
         self._processes = []
         self._connections: list[Connection] = []
@@ -45,6 +46,7 @@ class Ranks:
 
         Raises RankFailed for the first rank that fails; then all can only be closed, since others may wait for it.
         """
+        self.calls += 1
         task = pickle.dumps((function, args))
         for connection in self._connections:
             connection.send_bytes(task)
@@ -80,6 +82,8 @@ class Ranks:
         self.close()
 
 
+# The groups of each call's meshes stay, since torch's caches name them, and each has a thread that polls.
+MOST_CALLS = 8
 _standing: dict[int, Ranks] = {}
 
 
@@ -90,7 +94,9 @@ def run_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline:
 
 
 def on_standing_ranks(function: Callable[..., T], world_size: int, *args: Any, deadline: float = 120.0) -> list[T]:
-    """`Ranks.call` on ranks that are kept for the next call; they are in one process group, which `train` finds."""
+    """`Ranks.call` on ranks that are kept for the next calls; they are in one process group, which `train` finds."""
+    if world_size in _standing and _standing[world_size].calls > MOST_CALLS:
+        _standing.pop(world_size).close()
     if world_size not in _standing:
         _standing[world_size] = Ranks(world_size)
         _standing[world_size].call(_join)
