@@ -23,7 +23,8 @@ _SAME_NAME = (
 _OURS = frozenset({"nodes", "ntasks", "ntasks-per-node", "signal", "job-name", "array", "output", "error", "open-mode"})
 SUPERVISE = "supervise"
 # bash keeps the allocation while an agent lives, also when the supervisor was killed, and passes the warning on to it.
-# The steps hold a shared lock on the file; the last line waits for the last of them.
+# A signal cuts `wait` short, with a status of its own: the supervisor's is asked for once it has ended.
+# The steps hold a shared lock on the file; `flock` waits for the last of them.
 SUPERVISE_FUNCTION = """\
 export DLAUNCH_STEPS=${TMPDIR:-/tmp}/dlaunch-steps-$SLURM_JOB_ID
 supervise() {
@@ -32,7 +33,9 @@ supervise() {
   trap 'kill -TERM $supervisor 2>/dev/null' TERM
   "$@" &
   supervisor=$!
-  while wait $supervisor; status=$?; kill -0 $supervisor 2>/dev/null; do :; done
+  while wait $supervisor; kill -0 $supervisor 2>/dev/null; do :; done
+  wait $supervisor
+  status=$?
   flock "$DLAUNCH_STEPS" true
   rm -f "$DLAUNCH_STEPS"
   return $status
