@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import KernelRecord
+from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule
 from launcher.common.finding import Evidence, Finding
 from launcher.common.xids import CODES, meaning
@@ -171,7 +172,7 @@ _RESOURCES = {
 def kernel(evidence: EvidenceSet) -> Iterator[Finding]:
     groups: defaultdict[tuple[str, str], list[KernelRecord]] = defaultdict(list)
     for record in evidence.of(KernelRecord):
-        if record.event.kind in _KERNEL:
+        if record.event.kind in _KERNEL and not _of_others(record, evidence):
             groups[record.event.kind, record.event["bus"] or record.event["device"]].append(record)
     for (kind, _), found in groups.items():
         code, severity, sure, cause, fix = _KERNEL[kind]
@@ -191,6 +192,12 @@ def kernel(evidence: EvidenceSet) -> Iterator[Finding]:
             detail={"lines": len(found), "kind": kind},
             evidence=quotes(found),
         )
+
+
+def _of_others(record: KernelRecord, evidence: EvidenceSet) -> bool:
+    """A crash of which all processes of the job that were looked at know nothing: the log keeps those of others too."""
+    seen = evidence.of(ProcessState)
+    return record.event.kind == "segfault" and bool(seen) and not any(state.dead for state in seen)
 
 
 def memory(evidence: EvidenceSet) -> Iterator[Finding]:
