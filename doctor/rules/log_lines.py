@@ -9,7 +9,8 @@ from typing import Any
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import UNEXPLAINED, LogEvent
 from doctor.rules import Rule
-from doctor.rules.meanings import MEANINGS, Meaning
+from doctor.rules.meaning import Meaning
+from doctor.rules.meanings import MEANINGS
 from doctor.rules.writers import quotes, said, sentence, who
 from launcher.common.finding import Finding, unknown
 
