@@ -142,8 +142,9 @@ print("sum", total.item())
 PROGRAM = """\
 #!/bin/sh
 echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR $*"
-[ "$RANK" != 3 ] || exit 7
-sleep 60
+touch "$0.$RANK"
+until [ "$RANK" = 3 ] && [ -e "$0.0" ] && [ -e "$0.1" ] && [ -e "$0.2" ]; do sleep 0.1; done
+exit 7
 """
 
 

@@ -65,11 +65,17 @@ class WebServer(Server):
             page.cancel()
         await asyncio.gather(*pages, return_exceptions=True)
 
-    async def on_startup(self, app: web.Application) -> None:
+    def serve(self, debug: bool = False) -> None:
+        """Serve until Ctrl-C or SIGTERM; the address is printed once it can be opened."""
+        self.debug = debug
+        # Requests are not logged: their paths hold the token.
+        web.run_app(self._make_app(), host=self.host, port=self.port, print=self._announce, access_log=None)
+
+    def _announce(self, _: str) -> None:
         print(f"{self.url}\nwhoever has this address can do what you can; Ctrl-C ends it", flush=True)
 
-    def initialize_logging(self) -> None:
-        """Requests are not logged: their paths hold the token."""
+    async def on_startup(self, app: web.Application) -> None:
+        """Print nothing yet: `serve` does when it listens."""
 
 
 async def _forbid(_: web.Request) -> web.StreamResponse:
