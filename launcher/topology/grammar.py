@@ -10,19 +10,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from launcher.topology.links import P2P_CELLS, PLAIN_KINDS, SELF_CELLS, UNKNOWN_CELLS, split_kind
+from launcher.topology.links import COUNTED_GBPS, P2P_CELLS, PLAIN_KINDS, SELF_CELLS, UNKNOWN_CELLS, split_kind
 
 BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 DEVICE = re.compile(rf"(?!CPU)[A-Z]{{1,2}}[PLC]U\d+|GPU \d+/\d+|Phy-ID\d+|{BDF}")
 NIC = re.compile(r"NIC\d+|(?:mlx\d|hfi\d|xsc|cxi|efa|hns|erdma|mana|ionic|qedr|bnxt_re|irdma|siw|rxe)\w*\d")
 GLUED_LABELS = re.compile(r"(?:[A-Z]{1,2}[PLC]U|NIC)\d+|[a-z]+\d_\d+|[a-z]+_?[a-z]*\d+")
 TITLE = re.compile(r"(?:CPU|NUMA|Node)\s+Affinity|GPU\s+NUMA\s+ID")
-CUT_TITLE = re.compile(r"(?<!\S)(?:(?:CPU|NUMA|Node)(?:\s+A\w*)?|GPU(?:\s+N\w*(?:\s+I\w*)?)?)\s*$")
+CUT_TITLE = re.compile(r"(?<!\S)(?:(CPU|NUMA|Node)(?:\s+A\w*)?|GPU(?:\s+N\w*(?:\s+I\w*)?)?)\s*$")
 TOKEN = re.compile(r"GPU \d+/\d+|\S+")
 NAME = re.compile(r"[A-Za-z][\w.\-]*")
 AFFINITY = re.compile(r"\d[\d,\-]*|N/A")
 OTHER_CELLS = re.compile(r"ENABLED|DISABLED|True|False|\d+(?:-\d+)?|\d+(?:,\d+)+")
-GLUED_CELLS = re.compile(rf"(?:NV\d+|{'|'.join(sorted((re.escape(k) for k in PLAIN_KINDS), key=len, reverse=True))}|X)")
+_COUNTED_CELL = rf"(?:{'|'.join(COUNTED_GBPS)})\d+"
+_PLAIN_CELL = "|".join(sorted((re.escape(kind) for kind in PLAIN_KINDS), key=len, reverse=True))
+GLUED_CELLS = re.compile(rf"(?:{_COUNTED_CELL}|{_PLAIN_CELL}|X)")
+ELLIPSIS = frozenset({"...", "…", "⋯"})
 MORE_TAIL = re.compile(r"[\s\d,\-]*\d(?:\s+N/A)?\s*|\s*N/A\s*")
 LEGEND_START = re.compile(r"^\s*(?:NIC )?Legend\b", re.IGNORECASE)
 
@@ -35,6 +38,16 @@ class Row:
     raw: str
     cells: tuple[str, ...]
     tail: str
+
+    @property
+    def elided(self) -> bool:
+        """Whether someone left out cells and wrote an ellipsis for them."""
+        return bool(ELLIPSIS.intersection(self.tail.split()[:1]))
+
+    @property
+    def overfull(self) -> bool:
+        """Whether more cells follow than its header has columns."""
+        return split_kind((self.tail.split() or [""])[0]) is not None
 
 
 @dataclass
@@ -179,7 +192,8 @@ def _invalid(row: Row) -> int:
 def read_header(line: str, odd: frozenset[str]) -> Block | None:
     """Columns and titles of a line, if it can be a header: labels of devices and NICs up to its end, and no cells."""
     titles = tuple((" ".join(match[0].split()), match.start()) for match in TITLE.finditer(line))
-    text = CUT_TITLE.sub("", TITLE.sub(lambda match: " " * len(match[0]), line))
+    text, cut_titles = without_cut_titles(TITLE.sub(lambda match: " " * len(match[0]), line))
+    titles += cut_titles
     tokens = [part for match in TOKEN.finditer(text) for part in unglue(match[0], odd)]
     start = next((i for i, token in enumerate(tokens) if is_label(token) or token in odd), len(tokens))
     labels = tokens[start:]
@@ -188,6 +202,15 @@ def read_header(line: str, odd: frozenset[str]) -> Block | None:
     if not all(is_label(label) or NAME.fullmatch(label) for label in labels) or any(split_kind(t) for t in labels):
         return None
     return Block(tuple(labels), titles)
+
+
+def without_cut_titles(text: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """A header without the titles at its end that are cut or shortened (`NUMA`), and those of them that are certain."""
+    found: list[tuple[str, int]] = []
+    while match := CUT_TITLE.search(text):
+        text = text[: match.start()]
+        found += [(f"{match[1]} Affinity", match.start())] if match[1] else []
+    return text, tuple(reversed(found))
 
 
 def unglue(token: str, odd: frozenset[str]) -> list[str]:
@@ -217,7 +240,9 @@ def read_row(line: str, width: int, titles: bool, known: frozenset[str]) -> Row 
 
 def is_whole(cells: Sequence[str], width: int) -> bool:
     """Whether cells fill a known header with one self cell: then the others may be of kinds that nobody knows."""
-    return 1 < len(cells) == width and sum(cell in ("X", "S", "SELF") for cell in cells) == 1
+    selves = sum(cell in SELF_CELLS for cell in cells)
+    numbers = sum(cell.isdigit() for cell in cells)
+    return 1 < len(cells) == width and selves == 1 and numbers <= 1
 
 
 def read_cells(tokens: Sequence[re.Match[str]], width: int, titles: bool) -> tuple[list[str], int]:
@@ -225,7 +250,7 @@ def read_cells(tokens: Sequence[re.Match[str]], width: int, titles: bool) -> tup
     cells: list[str] = []
     end = tokens[0].start() if tokens else 0
     for match in tokens:
-        if width and len(cells) >= width:
+        if (width and len(cells) >= width) or match[0] in ELLIPSIS:
             break
         if AFFINITY.fullmatch(match[0]) and (titles or not (width or match[0] == "0")):
             break

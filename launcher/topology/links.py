@@ -11,12 +11,22 @@ P2P_CELLS = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
 # GB/s per direction of the path: relative weights for placement until `dlaunch bench comm` has measured better ones.
 # A name in COUNTED is followed by a number of lanes, and its weight is for each of them.
 PATH_GBPS = {"PIX": 24.0, "PXB": 20.0, "PHB": 18.0, "NODE": 14.0, "SYS": 9.0, "SOC": 6.0}
-DIRECT_GBPS = {"MX": 100.0, "HCCS": 28.0, "HCCS_SW": 28.0, "SIO": 28.0, "XGMI": 50.0, "MDF": 200.0, "XL*": 6.6}
+DIRECT_GBPS = {
+    "MX": 100.0,
+    "HCCS": 28.0,
+    "HCCS_SW": 28.0,
+    "SIO": 28.0,
+    "XGMI": 50.0,
+    "MDF": 200.0,
+    "XL*": 6.6,
+    "UB": 28.0,
+    "MLK": 25.0,
+}  # Ascend's Unified Bus, Cambricon's MLULink
 OTHER_GBPS = {"PCIE": 14.0, "ETH": 6.0}
-COUNTED_GBPS = {"NV": 20.0, "XL": 6.6}
+COUNTED_GBPS = {"NV": 20.0, "XL": 6.6, "MT": 28.0}  # Moore Threads' MTLink
 UNKNOWN_GBPS = PATH_GBPS["SYS"]
 
-COUNTED = re.compile(r"(NV|XL)(\d{1,3})")
+COUNTED = re.compile(rf"({'|'.join(COUNTED_GBPS)})(\d{{1,3}})")
 PLAIN_KINDS = frozenset({*PATH_GBPS, *DIRECT_GBPS, *OTHER_GBPS})
 
 

@@ -15,7 +15,7 @@ from launcher.topology.model import Device, HostTopology, Link
 from launcher.topology.nics import joined, read_ibdev2netdev, read_legend
 from launcher.topology.resolve import Resolved, kind_of, resolve
 
-ROCM_NUMA = re.compile(r"GPU\[(\d+)\]\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
+ROCM_NUMA = re.compile(r"[A-Z]{1,2}[PC]U\s*\[?(\d+)\]?\s*:\s*\(Topology\)\s*Numa (Node|Affinity):\s*(-?\d+)")
 NIC_CAP = re.compile(r"(\d+) NICs found in the topology, only displaying (\d+)")
 
 
@@ -122,8 +122,10 @@ def affinity_by_label(blocks: Iterable[Block], lines: Sequence[str]) -> dict[str
     found: dict[str, Affinity] = {}
     for block in blocks:
         for row in block.rows if block.titles else ():
-            cut = end.endswith(row.raw) and len(row.tail.split()) < len(block.titles)
-            found.setdefault(row.label, Affinity() if cut else read_affinity(row, block.titles))
+            tail = row.tail.split()
+            cut = end.endswith(row.raw) and len(tail) < len(block.titles) and tail[-1:] != ["N/A"]
+            unclear = cut or row.overfull or row.elided
+            found.setdefault(row.label, Affinity() if unclear else read_affinity(row, block.titles))
     return found
 
 

@@ -77,6 +77,10 @@ def aligned_columns(block: Block, mark: str) -> tuple[tuple[str | None, ...], li
     header = dict(enumerate(block.columns))
     right = sum(header.get(column) == label for label, column in seen.items())
     if right * 2 >= len(seen) and len(set(block.columns)) == len(block.columns) and block.columns:
+        sure = max((column for label, column in seen.items() if header.get(column) == label), default=-1)
+        if block.titles and any(row.overfull for row in block.rows):
+            columns = (*block.columns[: sure + 1], *[None] * (len(block.columns) - sure - 1))
+            return columns, ["the header lacks a column of its rows: those without a row of their own are not read"]
         columns = without_cut_label(block)
         longer = not block.titles and any(row.tail.strip() for row in block.rows)
         return columns, [f"{block.columns[-1]}: the header may be cut there"] * (longer or columns[-1] is None)
@@ -104,7 +108,7 @@ def believed(
     at = self_column(row, mark)
     if at is None or at >= len(columns) or columns[at] != row.label:
         return {}, {}, [f"row {row.label} is cut or shifted: it is not read"]
-    if len(row.cells) < len(columns) and block.titles and row.tail.strip():
+    if len(row.cells) < len(columns) and block.titles and row.tail.strip() and not row.elided:
         return {}, {}, [f"row {row.label} has {len(row.cells)} cells for {len(columns)} columns: it is not read"]
     pairs = {(row.label, column): cell for column, cell in zip(columns, row.cells, strict=False) if column}
     gaps = [f"row {row.label} ends after {len(row.cells)} of {len(columns)} columns"] * (len(row.cells) < len(columns))

@@ -205,3 +205,50 @@ def test_a_list_of_cpus_that_is_glued_to_the_next_column_is_not_believed() -> No
 )
 def test_what_is_cut_away_is_a_gap(text: str, words: str) -> None:
     assert any(words in gap for gap in parse_topology(text).gaps), parse_topology(text).gaps
+
+
+def square(labels: str, cells: str, titles: str = "", tail: str = "") -> str:
+    """A matrix from its labels and its rows of cells, rows divided by `/`, with the same tail in each."""
+    names = labels.split()
+    rows = [f"{name} {row.strip()} {tail}" for name, row in zip(names, cells.split("/"), strict=True)]
+    return "\n".join([f"  {labels} {titles}", *rows])
+
+
+@pytest.mark.parametrize(
+    ("labels", "cells", "components"),
+    [
+        ("NPU0 NPU1 NPU2", "X UB UB / UB X UB / UB UB X", ((0, 1, 2),)),
+        ("GPU0 GPU1 GPU2", "X MT2 SYS / MT2 X SYS / SYS SYS X", ((0, 1), (2,))),
+        ("MLU0 MLU1 MLU2 MLU3", "X MLK MUL CPU / MLK X CPU MUL / MUL CPU X MLK / CPU MUL MLK X", ((0, 1), (2, 3))),
+        ("HCU0 HCU1 HCU2", "S XYZ PCIE / XYZ S PCIE / PCIE PCIE S", ((0,), (1,), (2,))),
+    ],
+)
+def test_links_of_other_makers(labels: str, cells: str, components: tuple[tuple[int, ...], ...]) -> None:
+    assert parse_topology(square(labels, cells, "CPU Affinity", "0-15")).components == components
+
+
+def test_a_header_that_lost_a_label_names_no_column_behind_its_last_sure_one() -> None:
+    found = parse_topology(
+        "  GPU0 GPU1 NIC0 NIC2 CPU Affinity\nGPU0 X NV4 PIX NODE SYS 0-3\nGPU1 NV4 X NODE PIX SYS 4-7\n"
+    )
+    assert kinds(found) == {"GPU0-GPU1": "NV4"} and any("lacks a column" in gap for gap in found.gaps)
+    assert [device.cpus for device in found.devices] == [None, None]
+
+
+def test_an_ellipsis_for_cells_ends_a_row() -> None:
+    found = parse_topology("  GPU0 GPU1 GPU2 GPU3 CPU Affinity\nGPU0 X NV4 ... SYS 0-3\nGPU1 NV4 X ... SYS 0-3\n...\n")
+    assert kinds(found) == {"GPU0-GPU1": "NV4"} and any("ends after 2 of 4 columns" in gap for gap in found.gaps)
+
+
+def test_a_shortened_title_is_one_and_an_old_rocm_line_tells_the_node() -> None:
+    text = square("GPU0 GPU1", "X NV4 / NV4 X", "CPU Affinity NUMA", "0-3 1")
+    assert [(device.cpus, device.numa) for device in parse_topology(text).devices] == [("0-3", 1)] * 2
+    text = (
+        square("GPU0 GPU1", "0 XGMI / XGMI 0") + "\nGPU 0 : (Topology) Numa Node: 0\nGPU 1 : (Topology) Numa Node: 3\n"
+    )
+    assert [device.numa for device in parse_topology(text).devices] == [0, 3]
+
+
+def test_a_last_row_that_ends_in_its_last_column_is_whole() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\tX\tNV4\t\t0\t\tN/A\nGPU1\tNV4\tX\t\t1\t\tN/A"
+    assert [device.numa for device in parse_topology(text).devices] == [0, 1]
