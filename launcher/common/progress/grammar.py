@@ -15,16 +15,32 @@ from typing import Any
 
 from launcher.common.progress.pairs import Pair, clean, pairs, without_times
 from launcher.common.progress.record import EVIDENCE, Progress
-from launcher.common.progress.vocabulary import TIME_UNITS, meaning
+from launcher.common.progress.vocabulary import TIME_UNITS, UNITS, meaning
 
 _LONGEST_STEP = 1e6  # seconds; more is a time of day
 _SHORTEST_STEP = 1e-3  # seconds; a bar that tells nothing else and is quicker counts samples or files
 _SCREEN = 78  # characters; narrower terminals do not wrap logs
 LONGEST_LINE = 16_384  # characters; a longer line is cut there
-_HINTS = ("step", "iter", "loss", "epoch", "batch", "update", "it/s", "s/it", "samples", "trl", "||", " up.", "global")
+_HINTS = (
+    "step",
+    "iter",
+    "loss",
+    "epoch",
+    "batch",
+    "update",
+    "it/s",
+    "s/it",
+    "samples",
+    "trl",
+    "||",
+    " up.",
+    "global",
+    "images/",
+)
 _HINTS_BEYOND_ASCII = ("次数", "步", "损失")
 _BAR = re.compile(
-    r"\d{1,3}%\s*(?:\|[^|]{0,300}\|)?\s*(?P<n>\d+)/(?P<total>\d+)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[^,\]]*)"
+    r"(?:(?P<percent>\d{1,3})%\s*(?:\|[^|]{0,300}\|)?\s*|(?<![\w/.])(?=\d+/\d+ \[))"
+    r"(?P<n>\d+)/(?P<total>\d+)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[^,\]]*)"
     r"(?:,\s*(?P<rate>[\d.]+|\?)\s?(?P<unit>[a-zA-Z]+/[a-zA-Z]+))?(?P<rest>[^\]]*)"
 )
 _HELD_OUT_LINE = re.compile(
@@ -33,15 +49,22 @@ _HELD_OUT_LINE = re.compile(
     re.I,
 )
 _HELD_OUT = re.compile(r"valid|eval|test", re.I)
+_HELD_OUT_BAR = re.compile(r"\W*(?:val|valid\w*|eval\w*|test|testing|infer\w*)\b", re.I)
+_SPELT_BAR = re.compile(  # as tqdm-loggable writes a bar into a log
+    r"\bProgress on:(?P<what>.{0,80}?)\s+(?P<n>[\d.]+[kMG]?)it/(?P<total>[\d.]+[kMG]?|\?)(?:it)?\s+"
+    r"rate:(?P<rate>[\d.]+)\s?(?P<unit>\w+/\w+)"
+)
 _NO_STEP_LINE = re.compile(
-    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|checkpoint\w*|"
+    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|skipping|"
+    r"checkpoint(?:s|ed|ing|er)?|"
     r"warm(?:ing)?[ -]?up|early stop\w*)\b"
     r"(?!\s*(?:time|cost)?\s*[:=]?\s*[\d.])",
     re.I,
 )
 _OTHER_BAR = re.compile(
     r"convert|tokeniz|mapp?(?:ing)?\b|filter|pack(?:ing)?\b|fetch|build|index|cach|extract|read|sav(?:e|ing)\b|upload|writ|"
-    r"merg|quanti|compil|warm|shard|split|files|download|load|example",
+    r"merg|quanti|compil|warm|shard|split|files|download|load|example|process(?!\w*rank)|prompt|scor(?:e|ing)|generat|"
+    r"rollout|decod",
     re.I,
 )
 _TRAINING_BAR = re.compile(r"epoch|train|step|iter|loss|batch|progress|episode|^[\s\d./GMgm%:-]*$", re.I)
@@ -52,6 +75,8 @@ _PLACES = (
     re.compile(r"(?:epoch|train)\W{0,3}(?P<epoch>\d+)(?!\.\d)(?:/\d+)?\W{1,6}(?P<step>\d+)\s*/\s*(?P<total>\d+)", re.I),
     re.compile(r"^\W*\[\s*(?P<epoch>\d+)\s*\]\s+(?P<step>\d+)\s*\|\|"),
     re.compile(r"^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|"),
+    re.compile(r"(?<!\w)(?P<epoch>\d+)epoch:train:\d+-(?P<step>\d+)batch"),
+    re.compile(r"(?<![\w.])(?P<step>\d+)\s+images/sec:\s+[\d.]+ \+/- \S+ \(jitter = \S+\)\s+(?P<loss>[\d.]+|nan)"),
     re.compile(r"\[\s*(?P<epoch>\d+),\s*(?P<step>\d+)\s*\]\s*:?\s*(?:\w+\s)?loss", re.I),
     re.compile(r"(?<![\w/.])(?P<epoch>\d+)/(?P<step>\d+),\s*\w*SamplesPerSec"),
     re.compile(r"^\W*(?P<step>\d+)/(?P<total>\d+)\s+(?:\[[=>.]+\]|[━─╸╺]{5})"),
@@ -67,7 +92,7 @@ _PLACES = (
 )
 _DICT = re.compile(r"[^{}]{0,120}\{\s*[\w/]+:")  # the quotes are gone by then
 _HEADER = re.compile(
-    r"\[?\b(?:step|batch|iter|iteration|update)\s?[=: ]\s?(?P<step>\d+)\s*/\s*(?P<total>\d+)"
+    r"\[?\b(?:step|batch|iter|iteration|update)\s?[=: ]\s?(?P<step>\d+)\s*/\s*(?P<total>\d+)(?:ba)?"
     r"(?:,\s*epoch=(?P<epoch>[\d.]+))?(?:,\s*\w+=[\d:. a-z,]*)*[\]:=\s*\-|─━]*$",
     re.I,
 )
@@ -127,9 +152,10 @@ def wrapped(row: str, text: str, known: Progress) -> Progress | None:
 def read_line(text: str) -> Reading | None:
     """What a line (or a part of it between carriage returns) says of a training step; None for all other lines."""
     text = clean(text[:LONGEST_LINE])
-    bar = _BAR.search(text)
-    if bar is not None:
+    if (bar := _BAR.search(text)) is not None:
         return _read_bar(text, bar)
+    if (spelt := _SPELT_BAR.search(text)) is not None:
+        return _read_spelt_bar(text, spelt)
     if not may_say_progress(text) or _HELD_OUT_LINE.search(text):
         return None
     plain = without_times(text)
@@ -179,8 +205,8 @@ def _read_bar(text: str, bar: re.Match[str]) -> Reading | None:
     rest = _collect(pairs(without_times(bar["rest"])))
     progress = _placed(before, _collect(pairs(before))).progress.merged(rest.progress)
     bare = _RANK_PREFIX.fullmatch(without_times(described)) is not None
-    known = bare or _TRAINING_BAR.search(described) is not None or progress.measured
-    if not known or int(bar["n"]) == 0 or _HELD_OUT_LINE.search(described) or _NO_STEP_LINE.search(described):
+    known = progress.measured or (bar["percent"] and (bare or _TRAINING_BAR.search(described) is not None))
+    if not known or int(bar["n"]) == 0 or _of_held_out(described) or _NO_STEP_LINE.search(described):
         return None
     if _OTHER_BAR.search(described) and progress.loss is None:
         return None
@@ -195,6 +221,24 @@ def _read_bar(text: str, bar: re.Match[str]) -> Reading | None:
         bar=True,
         described=not bare,
     )
+
+
+def _of_held_out(described: str) -> bool:
+    return _HELD_OUT_LINE.search(described) is not None or _HELD_OUT_BAR.match(described) is not None
+
+
+def _read_spelt_bar(text: str, bar: re.Match[str]) -> Reading | None:
+    """A bar that is spelt in words; its counts are rounded from a thousand on."""
+    progress = _collect(pairs(without_times(text[bar.end() :]))).progress
+    if _of_held_out(bar["what"]) or not (progress.measured or _TRAINING_BAR.search(bar["what"])):
+        return None
+    step, total = (_rounded(bar[name]) for name in ("n", "total"))
+    return Reading(replace(progress, step=step, total=total, step_s=_bar_rate(bar)), bar=True, described=True)
+
+
+def _rounded(text: str) -> int | None:
+    unit = text[-1:].lower()
+    return None if text == "?" else round(float(text.rstrip("kMG")) * UNITS.get(unit, 1.0))
 
 
 def _bar_rate(bar: re.Match[str]) -> float | None:
@@ -221,6 +265,7 @@ def _placed(text: str, reading: Reading) -> Reading:
                 step=int(groups["step"]),
                 total=int(total) if total else None,
                 epoch=float(epoch) if epoch else progress.epoch,
+                loss=float(groups["loss"]) if groups.get("loss") else progress.loss,
             )
     letter = _LETTER_TOTAL.search(text) if progress.loss is None else None
     return replace(reading, progress=replace(progress, loss=float(letter[1])) if letter else progress)
@@ -241,6 +286,9 @@ def _collect(found: Iterable[Pair]) -> Reading:
         elif field and rank > ranks.get(field, 0) and _possible(field, pair):
             ranks[field] = rank
             _keep(values, field, pair, factor)
+    total = values.pop("of", None)
+    if total and values.get("step") is not None and not values["total"]:
+        values["total"] = total
     rate = values.pop("rate", None)
     if rate and "step_s" not in values:
         values["step_s"] = 1 / rate
@@ -248,7 +296,7 @@ def _collect(found: Iterable[Pair]) -> Reading:
 
 
 def _possible(field: str, pair: Pair) -> bool:
-    if field == "counter":
+    if field in ("counter", "of"):
         return (
             pair.exact and pair.number >= 0 and pair.number == int(pair.number) and pair.unit.lower() not in TIME_UNITS
         )
@@ -261,7 +309,7 @@ def _keep(values: dict[str, Any], field: str, pair: Pair, factor: float) -> None
     if field == "counter":
         values["step"] = int(pair.number)
         values["total"] = int(pair.of) if pair.of else None
-    elif field == "skipped":
-        values["skipped"] = int(pair.number)
+    elif field in ("skipped", "of"):
+        values[field] = int(pair.number)
     else:
         values[field] = pair.number * factor

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from launcher.common.progress.vocabulary import MAGNITUDES, UNITS
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-~])")
+_LOST_ESCAPES = re.compile(r"\[(?:0|[1-4]|22|[39]\d|[34]8;[25];[\d;]+)(?:;\d{1,3})*m(?![\d<])")  # the ESC byte is gone
+_STEP_PAIR = re.compile(r"\bstep\s*[:=]\s*[\[(]\s*(\d+)\s*,\s*(\d+)\s*[\])]")  # DLLogger: epoch and iteration
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, ord("'"), ord('"'), ord("\\")))
 _DATES = re.compile(
     r"\b\d{4}[-/]\d\d?[-/]\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?"  # 2025-03-04 00:44:44,441
@@ -45,7 +47,8 @@ def clean(text: str) -> str:
     """The text without escape sequences, control characters and quotes."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    return text.translate(_CONTROLS)
+    text = _LOST_ESCAPES.sub("", text).translate(_CONTROLS)
+    return _STEP_PAIR.sub(r"epoch: \1, step: \2", text)
 
 
 def without_times(text: str) -> str:

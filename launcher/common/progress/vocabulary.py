@@ -15,7 +15,7 @@ COUNTERS = {  # name -> how far it is trusted to be *the* step, where a line has
     "s": 3, "训练次数": 3, "步数": 3, "步": 3, "步骤": 3, "训练步数": 3,
     "global_iteration": 4, "training_iteration": 2, "迭代": 2, "迭代次数": 2,
     "iteration": 2, "iter": 2, "iters": 2, "it": 2, "iter_num": 2, "train_iter": 2, "global_iter": 4,
-    "batch": 1, "up": 4, "upd": 4, "batch_idx": 1, "minibatch": 1, "批次": 1,
+    "current_steps": 3, "step_i": 3, "batch": 1, "up": 4, "upd": 4, "batch_idx": 1, "minibatch": 1, "批次": 1,
 }  # fmt: skip
 _TIMES = (
     "step_time", "time_per_step", "iter_time", "time_per_iteration", "time_per_iter", "elapsed_time_per_iteration",
@@ -63,7 +63,7 @@ FIELDS: dict[str, tuple[str, float]] = {
     **dict.fromkeys(_SAMPLES, ("samples_per_s", 1.0)),
     **dict.fromkeys(_MEMORY, ("memory_bytes", 1.0)),
     **dict.fromkeys(("epoch", "train_epoch", "ep", "epochs", "轮次"), ("epoch", 1.0)),
-    **dict.fromkeys(("lr", "learning_rate", "lrate", "lr/group0", "l.r", "学习率"), ("lr", 1.0)),
+    **dict.fromkeys(("lr", "learning_rate", "lrate", "lr/group0", "l.r", "lr_0", "optim0_lr0", "学习率"), ("lr", 1.0)),
     **dict.fromkeys(
         ("grad_norm", "gnorm", "gradient_norm", "total_grad_norm", "grad_norm/total", "gradnorm", "global_grad_norm",
          "norm"),
@@ -78,6 +78,7 @@ FIELDS: dict[str, tuple[str, float]] = {
          "throughput_per_gpu", "tflops/s/gpu", "tflops_per_gpu"),
         ("tflops", 1.0),
     ),
+    **dict.fromkeys(("total_steps", "max_steps", "total_iters", "max_iters"), ("of", 1.0)),
     **dict.fromkeys(("skipped", "number_of_skipped_iterations"), ("skipped", 1.0)),
 }  # fmt: skip
 
@@ -123,7 +124,7 @@ NOTHING = Meaning("")
 
 
 def normalise(key: str) -> str:
-    return re.sub(r"[\s\-]+", "_", key.strip(" .-_").lower())
+    return re.sub(r"^(train(?:ing)?)\.", r"\1/", re.sub(r"[\s\-]+", "_", key.strip(" .-_").lower()))
 
 
 @lru_cache(maxsize=4096)
@@ -141,6 +142,8 @@ def meaning(key: str, unit: str, joined: bool) -> Meaning:
         return Meaning("step_s", _unit_factor("step_s", unit.lower())) if tail in COUNTERS else NOTHING
     if normalise(unit) in FIELDS and "/" in unit:  # tokens per GPU (tokens/s/GPU)
         return Meaning(*FIELDS[normalise(unit)])
+    if name in COUNTERS:
+        return _counter(name, unit, joined)
     return _field(name, unit) or _field(tail, unit) or _counter(name, unit, joined)
 
 
