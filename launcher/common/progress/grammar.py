@@ -44,7 +44,8 @@ _BAR = re.compile(
     r"(?:,\s*(?P<rate>[\d.]+|\?)\s?(?P<unit>[a-zA-Z]+/[a-zA-Z]+))?(?P<rest>[^\]]*)"
 )
 _HELD_OUT_LINE = re.compile(
-    r"(?<![\w/.\-])(?:val|valid|validat\w*|eval|evaluat\w*|test|testing|inference|sanity|predict\w*|generating)"
+    r"(?<![\w/.\-])(?:val|valid|validat\w*|eval|evaluat\w*|test|testing|inference|sanity|predict\w*|"
+    r"generating|cv(?= batch\b))"
     r"(?![\w/.\-]|\s*[:=]\s*(?:n/a|nan|[-\d.])|[ _](?:\w+ )?loss)",
     re.I,
 )
@@ -55,7 +56,7 @@ _SPELT_BAR = re.compile(  # as tqdm-loggable writes a bar into a log
     r"rate:(?P<rate>[\d.]+)\s?(?P<unit>\w+/\w+)"
 )
 _NO_STEP_LINE = re.compile(
-    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|skipping|"
+    r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|skipping|sav(?:ed|ing)|"
     r"checkpoint(?:s|ed|ing|er)?|"
     r"warm(?:ing)?[ -]?up|early stop\w*)\b"
     r"(?!\s*(?:time|cost)?\s*[:=]?\s*[\d.])",
@@ -83,7 +84,7 @@ _PLACES = (
     re.compile(r"[━─╸╺]{5,}\s+(?P<step>\d+)/(?P<total>\d+)"),
     re.compile(r"loss\W+[\d.]+\s+\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"第\s*(?P<step>\d+)\s*(?:步|次|批|个)"),
-    re.compile(r"^\W*(?P<step>\d+)\s*/\s*(?P<total>\d+)\]?\W+(?:\w+\s)?loss", re.I),
+    re.compile(r"^\W*(?P<step>\d+)\s*/\s*(?P<total>\d+)\]?\W+(?:\w+\s|train(?:ing)?_)?loss", re.I),
     re.compile(r"\btrain(?:ing)?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s+\|\s+<\s+\|"),  # [12/90 01:50 < 08:31, 0.2 it/s, Epoch 1/3]
     re.compile(r"(?:^|\]\s*)\[\s*(?P<step>\d+)\s*\]\s+[a-z_/]+="),

@@ -10,6 +10,7 @@ from launcher.common.progress.vocabulary import MAGNITUDES, UNITS
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-~])")
 _LOST_ESCAPES = re.compile(r"\[(?:0|[1-4]|22|[39]\d|[34]8;[25];[\d;]+)(?:;\d{1,3})*m(?![\d<])")  # the ESC byte is gone
 _STEP_PAIR = re.compile(r"\bstep\s*[:=]\s*[\[(]\s*(\d+)\s*,\s*(\d+)\s*[\])]")  # DLLogger: epoch and iteration
+_EPOCH_BATCH = re.compile(r"(\bTRAIN (?:\|[^|]{0,40}\| )?)Batch (\d+)/(\d+)(?= loss)")  # WeNet and its kin
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, ord("'"), ord('"'), ord("\\")))
 _DATES = re.compile(
     r"\b\d{4}[-/]\d\d?[-/]\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?"  # 2025-03-04 00:44:44,441
@@ -21,7 +22,7 @@ _TOKEN = re.compile(
     r"(?P<word>[^\W\d][\w/@.%\-]*(?:\s?\([^()|:=]{1,24}\)(?=\s*[:=：]))?(?:\([A-Za-z]{1,12}\))?)"
     rf"|(?P<number>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER})(?![\w/]))?(?P<suffix>[A-Za-zµ%][\w/%]*|/s(?:ec)?\b(?:/\w+)?)?"
     r"|(?P<sep>[:=：])"
-    r"|(?P<mark> - |[\[(])|(?P<bar>[|,;\](){}<>\t•，；、（）])"
+    r"|(?P<mark> -{1,2} |[\[(])|(?P<bar>[|,;\](){}<>\t•，；、（）])"
 )
 _UNIT_WORD = re.compile(
     r"(?:[kKMGT]?i?B|ms|us|s|secs?|seconds|min|[\w.]+/(?:s|secs?|second|it|iter|step|batch|gpu|device)(?:/\w+)?)", re.I
@@ -48,7 +49,8 @@ def clean(text: str) -> str:
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     text = _LOST_ESCAPES.sub("", text).translate(_CONTROLS)
-    return _STEP_PAIR.sub(r"epoch: \1, step: \2", text)
+    text = _STEP_PAIR.sub(r"epoch: \1, step: \2", text)
+    return _EPOCH_BATCH.sub(r"\1epoch: \2, batch: \3,", text)
 
 
 def without_times(text: str) -> str:

@@ -11,7 +11,7 @@ from launcher.common.progress.vocabulary import meaning
 _SEPARATORS = tuple(map(re.compile, (r"\s*,\s*", r"\s*\|\s*", r"\s*\t\s*", r"\s{2,}")))
 _NAME = re.compile(r"[^\W\d][\w/ .()%\-]{0,40}")
 _NUMBER = re.compile(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?|nan|inf", re.I)
-_NOTHING = re.compile(r"[-–]*|n/?a|none", re.I)
+_NOTHING = re.compile(r"[-–]*|n/?a|none|no log", re.I)
 _LEAST = 2  # columns
 _LONGEST = 1000  # characters of a line of names
 
@@ -36,12 +36,16 @@ def columns(text: str) -> Columns | None:
 
 
 def named_row(table: Columns, text: str) -> str | None:
-    """A line of the table with the names written to its numbers, as other loggers write it; None for other lines."""
+    """A line of the table with the names written to its numbers, as other loggers write it; None for other lines.
+
+    Columns of validation are left out: beside a training loss they make the row no evaluation.
+    """
     cells = _cells(table.separator, text)
     if len(cells) != len(table.names) or not all(_NUMBER.fullmatch(one) or _NOTHING.fullmatch(one) for one in cells):
         return None
     named = zip(table.names, cells, strict=True)
-    return ", ".join(f"{name}: {cell}" for name, cell in named if _NUMBER.fullmatch(cell))
+    told = ((name, cell) for name, cell in named if meaning(name, "", True).field != "held_out")
+    return ", ".join(f"{name}: {cell}" for name, cell in told if _NUMBER.fullmatch(cell))
 
 
 def _cells(separator: re.Pattern[str], text: str) -> tuple[str, ...]:

@@ -106,6 +106,9 @@ _KEY_UNIT = re.compile(r"(.*?)(?:_in_(s|ms)|_(ms|us|sec|secs|seconds|s))$")
 _AMOUNTS = frozenset(
     {"words", "tokens", "samples", "s", "ms", "sec", "seconds", "images", "sequences"}
 )  # words/batch is no batch
+_NO_COUNT = frozenset({  # before a counter's name: it tells of another thing, or is the name of a function
+    "micro", "max", "warmup", "total", "num", "epoch", "after", "before", "per", "every", "val", "eval", "save", "log",
+})  # fmt: skip
 _FILLER = frozenset({
     "current", "finished", "completed", "now", "the", "latest", "avg", "average", "mean", "curr", "last",
 })  # fmt: skip
@@ -195,7 +198,7 @@ def _counter(name: str, unit: str, joined: bool) -> Meaning:
             else Meaning("counter", 1, COUNTERS[name])
         )
     words = name.split("_")
-    if len(words) > 1 and words[-1] in COUNTERS and words[0] not in ("micro", "max", "warmup", "total", "num", "epoch"):
+    if len(words) > 1 and words[-1] in COUNTERS and words[0] not in _NO_COUNT:
         return Meaning("counter", 1, COUNTERS[words[-1]])
     head, _, tail = name.rpartition("/")
     counts = tail in COUNTERS and tail != "s" and head not in _AMOUNTS  # ktok/s is a rate

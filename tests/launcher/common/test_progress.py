@@ -115,6 +115,12 @@ LINES = [
     ('DLLL {"type": "LOG", "step": [3, 12], "data": {"train.loss": 6.5, "train.lr": 0.5}}',
      {"step": 12, "epoch": 3, "loss": 6.5, "lr": 0.5}),
     ("[31mstep: 12  [38;2;180;60;0mloss:  2.5 [35mtps: 7,125[39m", {"step": 12, "loss": 2.5, "tokens_per_s": 7125.0}),
+    ("trainer:after_iter:238 - epoch: 4/30, iter: 12/90, mem: 132Mb, iter_time: 0.5s, total_loss: 2.5, lr: 2e-03",
+     {"step": 12, "total": 90, "epoch": 4, "step_s": 0.5, "loss": 2.5}),
+    ("train.py:341 in record_metrics -- tflops=181.5 step=12 loss=2.5 tgs (tokens/gpu/second)=4123.5",
+     {"step": 12, "loss": 2.5, "tflops": 181.5}),
+    ("DEBUG TRAIN Batch 3/12 loss 2.5 acc 0.125 lr 0.5 grad_norm 1.5 rank 0", {"step": 12, "epoch": 3, "loss": 2.5}),
+    ("12/90, train_loss: 0.25", {"step": 12, "total": 90, "loss": 0.25}),
     ("{'loss': 2.5, 'checkpoint_dir_name': None, 'training_iteration': 12, 'time_total_s': 36.1}",
      {"step": 12, "loss": 2.5}),
 ]  # fmt: skip
@@ -167,6 +173,8 @@ def test_a_line_gives_its_step(line: str, expected: dict[str, Any]) -> None:
         "Processed prompts: 100%|██| 64/64 [00:12<00:00, 5.12it/s, est. speed input: 12.5 toks/s, output: 41.5 toks/s]",
         "Scoring batches:  12%|█▏  | 12/100 [00:12<01:28, 1.0s/it]",
         "Skipping batch 12 (loss=nan)",
+        "DEBUG CV Batch 0/100 loss 12.5 loss_att 8.5 history loss 12.5 rank 0",
+        "INFO:tensorflow:Saving dict for global step 12: accuracy = 0.5, global_step = 12, loss = 0.25",
         "Namespace(lr=0.5, steps=90, loss_fn='ce', epochs=3)",
         '{"train": {"steps": 90, "lr": 3e-4, "loss_type": "ce"}, "seed": 1}',
         "Checkpoint for step 500 written, loss when written 2.5",
@@ -201,6 +209,11 @@ def test_numbers_under_the_names_of_columns_are_read_by_them(separator: str) -> 
     first, second = read("".join(separator.join(row.split(" ")) + "\n" for row in rows))
     assert (first.step, first.loss, first.lr, first.step_s, first.line) == (12, 2.5, 1e-4, 0.25, 2)
     assert second.step == 13 and math.isnan(second.loss or 0)
+
+
+def test_a_table_with_a_column_of_validation_tells_training_steps() -> None:
+    records = read("Step\tTraining Loss\tValidation Loss\n500\t0.5\t0.75\n1000\tNo log\t0.5\n")
+    assert [(record.step, record.loss) for record in records] == [(500, 0.5)]
 
 
 def test_a_row_wrapped_in_the_middle_of_a_word_is_joined() -> None:
