@@ -24,7 +24,10 @@ class TraceError:
     frames: tuple[str, ...] = ()
 
 
-_START = re.compile(r"Collective (?:sequence number: )?(\d+) (?:at entry \d+ (?:has )?|has )?errors")
+_START = re.compile(
+    r"Collective (?:sequence number: )?(?P<seq>\d+) (?:at entry \d+ (?:has )?|has )?errors"
+    r"|Not all ranks joining collective:? (?:sequence number: )?(?P<absent>\d+)"
+)
 _FIELD = re.compile(r"^\s*(group info|collective|input sizes|missing ranks)\s*:\s*(.*)$")
 _CULPRIT = re.compile(
     r"Culprit rank (\d+); Error type: (\w+)(?:, (.*?))?(?=, Culprit rank|$)",
@@ -57,7 +60,7 @@ def _error(where: str, line: int, block: list[str]) -> Iterator[TraceError]:
     yield TraceError(
         where,
         line,
-        int(found[1]),
+        int(found["seq"] or found["absent"]),
         fields.get("group info", "").partition(":")[2] or fields.get("group info", ""),
         fields.get("collective", "").rpartition(":")[2],
         fields.get("input sizes", ""),

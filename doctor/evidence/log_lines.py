@@ -34,7 +34,7 @@ _PREFIXES = tuple(
     )
 )
 _NCCL = re.compile(rf"(?P<host>{_NAME}?)?:(?P<pid>\d+):(?P<tid>\d+)\s+\[(?P<device>-?\d+)\]\s+(?P<rest>.*)", re.DOTALL)
-_NCCL_BARE = re.compile(r"\[(?P<device>-?\d+)\]\s+(?P<rest>(?:\S+:\d+ )?(?:R?CCL|NCCL) .*)", re.DOTALL)
+_NCCL_BARE = re.compile(r"\[(?P<device>-?\d+)\]\s+(?P<rest>(?:\S+:\d+ (?:\([\w:~]+\) )?)?(?:R?CCL|NCCL) .*)", re.DOTALL)
 _LEVEL = re.compile(
     r"(?:(?P<where>[\w./-]+[: ]\d+)(?: \([\w:~]+\))? )?NCCL"
     r" (?P<level>WARN|INFO|TRACE|ERROR|ABORT|VERSION)\s+(?P<text>.*)",

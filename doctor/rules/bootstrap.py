@@ -34,8 +34,26 @@ def connections(evidence: EvidenceSet) -> Iterator[Finding]:
     for kind in ("connect_failed", "gloo_connect", "gloo_mesh"):
         for event in events.get(kind, ()):
             groups[event["address"] or _address_in(event["error"])].append(event)
+    fallen = events.get("loopback_fallback", ())
     for address, found in sorted(groups.items()):
-        yield _refused(address, found, evidence.of(NcclProcess))
+        of_gloo = all(event.kind != "connect_failed" for event in found)
+        if fallen and of_gloo and (not address or is_loopback(address)):
+            yield _unresolved([*fallen, *found])
+        else:
+            yield _refused(address, found, evidence.of(NcclProcess))
+
+
+def _unresolved(events: Sequence[LogEvent]) -> Finding:
+    """gloo looks its host's name up and takes loopback where that gives no address of the host."""
+    return said(
+        events,
+        "bootstrap.loopback_master",
+        f"{who(events)} could not resolve the own host name to an address of the host: gloo fell back to loopback"
+        " (127.0.0.1), which peers on other hosts do not reach.",
+        "set GLOO_SOCKET_IFNAME to the interface between the hosts, or give the host name its address in DNS or"
+        " /etc/hosts",
+        0.9,
+    )
 
 
 def _over_loopback(process: NcclProcess) -> bool:
@@ -153,7 +171,9 @@ def _by(events: Sequence[LogEvent], name: str) -> dict[str, list[LogEvent]]:
 
 def stores(evidence: EvidenceSet) -> Iterator[Finding]:
     """torch's store: an endpoint that cannot be reached. A warning before the master is up is normal."""
-    for address, found in _by(evidence.once(events_of).get("store_unreachable", ()), "address").items():
+    events = evidence.once(events_of).get("store_unreachable", ())
+    named = [event for event in events if event["address"]]  # a line without an address repeats one that has it
+    for address, found in _by(named or events, "address").items():
         final = [event for event in found if _is_final(event)]
         port = found[0]["port"]
         code, why, fix = _why_refused(address, " ".join(event["error"] for event in found))

@@ -1,4 +1,5 @@
-"""What torch's own check of collectives reports (TORCH_DISTRIBUTED_DEBUG=DETAIL): fingerprints that differ."""
+"""What the libraries' own checks report: torch's fingerprints of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL) and
+Horovod's list of ranks that have not come."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
 from doctor.rules.log_lines import events_of
 from doctor.rules.writers import said
+from doctor.text import name_ranks
 from launcher.common.finding import Finding
 
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
@@ -23,6 +25,33 @@ _BRANCH = "look for a branch, loop length or exception that not all ranks share"
 def fingerprints(evidence: EvidenceSet) -> Iterator[Finding]:
     for event in evidence.once(events_of).get("fingerprint", ()):
         yield _fingerprint(event)
+    if own := evidence.once(events_of).get("fingerprint_own"):
+        yield _own(own)
+
+
+def _own(events: Sequence[LogEvent]) -> Finding:
+    """Lines of which each tells the call of one rank alone; what the others called stands in theirs, if anywhere."""
+    calls = {
+        int(one["a"]): (_first(_OP, one["a_what"]), _first(_SHAPE, one["a_what"]))
+        for one in sorted(events, key=lambda one: int(one["a"]))
+    }
+    sizes = len({op for op, _ in calls.values()}) == 1 and len(set(calls.values())) > 1
+    told = ", ".join(f"rank {rank} in {op} of {shape or 'no size'}" for rank, (op, shape) in calls.items())
+    return said(
+        events,
+        "hang.shape_mismatch" if sizes else "hang.desync",
+        f"torch's check saw that ranks call {'one collective with other sizes' if sizes else 'different collectives'}:"
+        f" {told}.",
+        _BRANCH,
+        0.85 if len(calls) > 1 else 0.6,
+        ranks=tuple(calls),
+        missing=() if len(calls) > 1 else ("the same line of the other ranks",),
+    )
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1] if found else ""
 
 
 def _fingerprint(event: LogEvent) -> Finding:
@@ -62,4 +91,31 @@ def _absent(event: LogEvent, gone: int, here: int, ops: Sequence[str], numbers: 
     return said([event], "hang.desync", cause, fix, 0.8, ranks=(gone,), ops=ops, numbers=numbers)
 
 
-RULES = (Rule(("hang.desync", "hang.shape_mismatch", "benign.debug_mode_false_mismatch"), ("hang",), fingerprints),)
+def stalled(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Horovod names the ranks that have not asked for a tensor, or those that have."""
+    events = evidence.once(events_of)
+    missing = {rank for event in events.get("horovod_stalled", ()) for rank in _ranks(event)}
+    ready = {rank for event in events.get("horovod_ready", ()) for rank in _ranks(event)}
+    absent = tuple(sorted(missing or set(range(max(ready, default=0))) - ready))
+    found = [*events.get("horovod_stalled", ()), *events.get("horovod_ready", ())]
+    if absent:
+        yield said(
+            found,
+            "hang.absent_rank",
+            f"Horovod waits in {found[0]['op']} for {name_ranks(absent)}, which did not come to it.",
+            f"{_BRANCH}; look at the stacks of these ranks (py-spy dump)",
+            0.8,
+            ranks=absent,
+            op=found[0]["op"],
+        )
+
+
+def _ranks(event: LogEvent) -> list[int]:
+    named = [int(rank) for rank in re.findall(r"\d+", event["ranks"])]
+    return named or ([] if event.origin.rank is None else [event.origin.rank])
+
+
+RULES = (
+    Rule(("hang.desync", "hang.shape_mismatch", "benign.debug_mode_false_mismatch"), ("hang",), fingerprints),
+    Rule(("hang.absent_rank",), ("hang",), stalled),
+)

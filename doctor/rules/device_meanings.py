@@ -74,6 +74,13 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
         "wait for all collectives and destroy the process group before the process ends",
         confidence=0.6,
     ),
+    "reclaim_failed": Meaning(
+        "hang.teardown",
+        "{who} could not clean up a communicator while it ended ({what}): what it computed is not touched by that.",
+        "destroy the process group before the memory that was registered with it, and on all ranks together",
+        severity="warning",
+        confidence=0.45,
+    ),
     "gpu_reset": Meaning(
         "gpu.xid",
         "A GPU of {who} needs a reset after an error.",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.stacks import Stack
+from doctor.evidence.stacks import Stack, Thread
 from doctor.rules import Rule
 from doctor.rules.fleet import Fleet, fleet_of
 from doctor.rules.places import Place, place_of, working_threads
@@ -27,6 +27,7 @@ _BLOCKING = re.compile(
     r"ncclComm(?:Abort|Destroy|Finalize)|commReclaim|^cu(?:da)?\w*(?:Destroy|Synchronize|Free)\w*|take_gil"
     r"|PyGILState_Ensure|PyEval_RestoreThread"
 )
+_ENDING = re.compile(r"ncclComm(?:Abort|Destroy|Finalize)|(?:destroy|abort)_process_group")
 MISSING = ("stacks of all ranks at one time (ddoctor collect JOB, or py-spy dump --pid PID on each)",)
 
 
@@ -246,13 +247,43 @@ def _alone(stacks: Sequence[Stack]) -> Iterator[Finding]:
         if place.kind in TELLING_ALONE:
             told = True
             yield _telling(stack, place)
+        elif ending := _tearing_down(stack):
+            told = True
+            yield _ending(stack, ending)
     if not told and any(place_of(stack).frame for stack in stacks):
         lines = dict.fromkeys(f"{_who(stack)} {_stands(place_of(stack))}{_beside(stack)}" for stack in stacks)
         yield unknown(
-            f"No rank is seen waiting for its peers: {'; '.join(list(lines)[:SHOWN])}.",
+            f"No rank is known to wait for its peers: {'; '.join(list(lines)[:SHOWN])}.",
             MISSING,
             [Evidence("stack", stack.where, place_of(stack).line) for stack in stacks[:SHOWN]],
         )
+
+
+def _tearing_down(stack: Stack) -> Thread | None:
+    """The thread that destroys or aborts a communicator; a watchdog that does so has a finding of its own."""
+    for thread in stack.threads:
+        names = " ".join((thread.name, *(frame.name for frame in thread.frames)))
+        if _ENDING.search(names) and not _WATCHDOG.search(names):
+            return thread
+    return None
+
+
+def _ending(stack: Stack, thread: Thread) -> Finding:
+    call = next(frame.name for frame in thread.frames if _ENDING.search(frame.name))
+    main = "" if thread is stack.main else f", while its main thread {_stands(place_of(stack))}"
+    return Finding(
+        "hang.teardown",
+        "error",
+        f"{_who(stack)} does not get out of {call}{main}: it waits for the device or"
+        " for peers that have left or do other things.",
+        "Wait for all collectives and destroy the process group on all ranks together before the process ends; after "
+        "an error end all ranks instead of aborting one; compare the NCCL version with its known bugs.",
+        0.6,
+        ranks=(stack.rank,) if stack.rank is not None else (),
+        hosts=(stack.host,) if stack.host else (),
+        evidence=[Evidence("stack", stack.where, " < ".join(frame.name for frame in thread.frames[:12]))],
+        missing=MISSING,
+    )
 
 
 def _telling(stack: Stack, place: Place) -> Finding:

@@ -13,6 +13,8 @@ from doctor.rules import Rule
 from launcher.common.finding import Evidence, Finding
 from launcher.common.xids import CODES, meaning
 
+_CAUSED = re.compile(r"caused by previous Xid (\d+)")
+
 
 def quotes(records: Sequence[KernelRecord]) -> tuple[Evidence, ...]:
     return tuple(Evidence("kernel", record.where, record.event.text) for record in records[:6])
@@ -23,11 +25,13 @@ def hosts(records: Sequence[KernelRecord]) -> tuple[str, ...]:
 
 
 def xids(evidence: EvidenceSet) -> Iterator[Finding]:
-    """One finding per Xid number, with its devices and sub-codes. Xid 45 alone is a job being torn down."""
+    """One finding per Xid number, with its devices and sub-codes. Xid 45 alone is a job being torn down; where it
+    names another Xid as its cause, it is told as that one."""
     by_number: defaultdict[int, list[KernelRecord]] = defaultdict(list)
     for record in evidence.of(KernelRecord):
         if record.event.xid is not None:
-            by_number[record.event.xid].append(record)
+            cause = _CAUSED.search(record.event.text)
+            by_number[int(cause[1]) if cause else record.event.xid].append(record)
     for number, found in sorted(by_number.items()):
         known = meaning(number)
         devices = sorted({record.event["bus"] for record in found})
@@ -37,7 +41,7 @@ def xids(evidence: EvidenceSet) -> Iterator[Finding]:
         subs = ", sub-code " + ", ".join(f"{number}.{code}" for code in codes) if codes else ""
         gravity = " (fatal)" if fatal else ""
         named = f" ({', '.join(gpus)})" if gpus else ""
-        severe = known.fatal or bool(fatal)
+        severe = known.fatal or bool(fatal) or any(_CAUSED.search(one.event.text) for one in found)
         yield Finding(
             known.code,
             "error" if severe else "info",
@@ -58,6 +62,13 @@ _KERNEL: Mapping[str, tuple[str, str, float, str, str]] = {
         0.85,
         "An NVSwitch reported SXid {xid} on {bus}: {what}.",
         "look at the Fabric Manager's log; reset GPUs and switches, replace if it comes back",
+    ),
+    "fallen_off": (
+        "gpu.fallen_off",
+        "error",
+        0.85,
+        "The GPU at {bus} has fallen off the bus.",
+        "power-cycle the host; check PCIe, power and temperature",
     ),
     "amdgpu_error": (
         "gpu.xid",
@@ -172,7 +183,7 @@ _RESOURCES = {
 def kernel(evidence: EvidenceSet) -> Iterator[Finding]:
     groups: defaultdict[tuple[str, str], list[KernelRecord]] = defaultdict(list)
     for record in evidence.of(KernelRecord):
-        if record.event.kind in _KERNEL and not _of_others(record, evidence):
+        if record.event.kind in _KERNEL and not _of_others(record, evidence) and not _told_as_xid(record, evidence):
             groups[record.event.kind, record.event["bus"] or record.event["device"]].append(record)
     for (kind, _), found in groups.items():
         code, severity, sure, cause, fix = _KERNEL[kind]
@@ -192,6 +203,11 @@ def kernel(evidence: EvidenceSet) -> Iterator[Finding]:
             detail={"lines": len(found), "kind": kind},
             evidence=quotes(found),
         )
+
+
+def _told_as_xid(record: KernelRecord, evidence: EvidenceSet) -> bool:
+    """The driver tells a lost GPU as Xid 79 too, where it still can."""
+    return record.event.kind == "fallen_off" and any(one.event.xid == 79 for one in evidence.of(KernelRecord))
 
 
 def _of_others(record: KernelRecord, evidence: EvidenceSet) -> bool:

@@ -14,6 +14,9 @@ from doctor.rules.meanings import MEANINGS
 from doctor.rules.writers import quotes, said, sentence, who
 from launcher.common.finding import Finding, unknown
 
+# Kind → the kind that explains it when the same process says both.
+EXPLAINS: Mapping[str, str] = {"ipc_failed": "reclaim_failed"}
+
 
 class Words(dict[str, str]):
     """Fields for a template: what a line does not tell is left out."""
@@ -51,8 +54,18 @@ def _unexplained(events: Sequence[LogEvent]) -> Finding:
     )
 
 
+def _unless_explained(kind: str, by_kind: Mapping[str, Sequence[LogEvent]]) -> Sequence[LogEvent]:
+    """Events of a kind without those of processes that say by another line why they had to come."""
+    writers = {event.origin for event in by_kind.get(EXPLAINS.get(kind, ""), ())}
+    return [event for event in by_kind[kind] if event.origin not in writers]
+
+
 def find(evidence: EvidenceSet) -> Iterator[Finding]:
-    for kind, events in evidence.once(events_of).items():
+    by_kind = evidence.once(events_of)
+    for kind in by_kind:
+        events = _unless_explained(kind, by_kind)
+        if not events:
+            continue
         if kind == UNEXPLAINED:
             yield _unexplained(events)
         meaning = MEANINGS.get(kind)

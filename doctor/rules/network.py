@@ -195,14 +195,14 @@ def _verbs_cause(call: str, error: str, events: Sequence[LogEvent], locked: bool
             ),
         )
     if call in ("ibv_modify_qp", "ibv_query_gid", "ibv_query_gid_ex"):
-        index = events[0]["gid_index"]
-        gids = " ".join(events[0][name] for name in ("local_gid", "remote_gid") if events[0][name])
+        index, device = events[0]["gid_index"], events[0]["device"]
+        used = [device, *(events[0][name] for name in ("local_gid", "remote_gid"))]
+        named = f" ({', '.join(filter(None, used))})" if any(used) else ""
         return (
             "net.gid_wrong",
             (
-                "the connection cannot be brought up with GID index"
-                f" {index or 'in use'}{' (' + gids + ')' if gids else ''}: it does not exist on both sides, or its"
-                " address is not reachable from the peer."
+                f"the connection cannot be brought up with GID index {index or 'in use'}{named}: it does not exist on"
+                " both sides, or its address is not reachable from the peer."
             ),
             "compare show_gids on both hosts; NCCL_IB_GID_INDEX of a RoCE v2 address of the same network",
         )
@@ -219,7 +219,7 @@ def plugin_completions(evidence: EvidenceSet) -> Iterator[Finding]:
         one
         for one in events
         if one["rc"].lstrip("-") in ("110", "113", "111", "107", "104")
-        or re.search("(?i)undeliver|unreach|unrespons|time", one["error"])
+        or re.search("(?i)undeliver|unreach|unrespons|time|invalid address", one["error"])
     ]
     for code, found, text in (
         (
@@ -231,14 +231,17 @@ def plugin_completions(evidence: EvidenceSet) -> Iterator[Finding]:
     ):
         if found:
             first = found[0]
+            peers = sorted({one["peer"] for one in found if one["peer"]})
+            whose = f" for peer {', '.join(peers[:4])}" if peers else ""
             yield said(
                 found,
                 code,
-                f"{who(found)} got {first['error']} (RC {first['rc']}) from the OFI provider: {text}.",
+                f"{who(found)} got {first['error']} (RC {first['rc']}) from the OFI provider{whose}: {text}.",
                 "look at the peer first (did its process end?), then at the adapters' and switches' counters"
                 " (fi_pingpong between the two hosts)",
                 0.75,
                 rc=first["rc"],
+                peers=peers,
             )
 
 

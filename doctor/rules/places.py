@@ -18,6 +18,8 @@ Kind = Literal[
 # Kinds in which a rank waits for its peers: it is a victim there, not the culprit.
 AT_PEERS: frozenset[str] = frozenset({"collective", "p2p", "rendezvous"})
 
+# A path below a package: the folders above it are the machine's, such as /data/users, and tell nothing.
+_IN_PACKAGE = r"(?: |-packages/|/src/)(?:[^/ ]+/)*"
 # (kind, pattern over `function file`): the innermost frame with a match decides; of one frame, the first row.
 _PATTERNS: Sequence[tuple[Kind, str]] = (
     (
@@ -66,9 +68,9 @@ _PATTERNS: Sequence[tuple[Kind, str]] = (
     ),
     (
         "dataloader",
-        r"(?:utils/data/|[/ _]data(?:loader|set|sets|pipe)?/|data_?loader|iterators\.py|/datasets?/|"
+        rf"(?:utils/data/|{_IN_PACKAGE}data(?:loader|set|sets|pipe)?/\S*\.py|data_?loader|iterators\.py|"
         r"_?dataset\.py|multiprocessing/connection|multiprocessing/queues|webdataset|tensorflow/python/data|"
-        r"grain/|/dali/)|^(?:\w+\.)*(?:_next_data|_try_get_data|__getitem__|get_batch|fetch|next_batch|"
+        r"\bgrain/|/dali/)|^(?:\w+\.)*(?:_next_data|_try_get_data|__getitem__|get_batch|fetch|next_batch|"
         r"load_batch|_get_batch)\b",
     ),
     (

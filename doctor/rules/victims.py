@@ -26,7 +26,7 @@ SIGNALS = {
     -11: "SIGSEGV",
     -15: "SIGTERM",
 }
-_CRASHES = frozenset((-4, -7, -8, -11))
+CRASHES = frozenset((-4, -7, -8, -11))
 # Errors that only say that something else failed.
 _WRAPPERS = (
     "ChildFailedError",
@@ -90,7 +90,7 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
     aborted = [one for one in found if one.status == -6]
     stopped = [one for one in found if one.status == -15]
     killed = [one for one in found if one.status == -9]
-    crashed = [one for one in found if one.status in _CRASHES]
+    crashed = [one for one in found if one.status in CRASHES]
     if aborted or (stopped and not killed and not crashed):
         yield _terminated(aborted or stopped)
     signals = _stopped_by_signal(evidence)

@@ -21,8 +21,8 @@ def hosts_of(events: Iterable[LogEvent]) -> tuple[str, ...]:
 
 
 def sentence(text: str) -> str:
-    """Text with a capital first letter; the name of a rank stays as it is looked for."""
-    return text if text.startswith("rank") else text[:1].upper() + text[1:]
+    """Text with a capital first letter; names of ranks, hosts and calls stay as they are looked for."""
+    return text[:1].upper() + text[1:] if text.startswith(("a ", "an ", "the ")) else text
 
 
 def who(events: Collection[LogEvent]) -> str:

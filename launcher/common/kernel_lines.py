@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from launcher.common.xids import sub_code
 
@@ -45,6 +45,7 @@ class KernelEvent:
         return sub_code(int(self["xid"]), int(word[1], 16)) if word else None
 
 
+_BUS = r"(?P<bus>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
 # Each pattern has a word that its lines contain: most lines are passed over by that alone.
 _TABLE: tuple[tuple[str, str, str], ...] = (
     (
@@ -54,7 +55,11 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         r"(?:, name=(?P<name>[^,]*))?,?\s*(?P<what>.*)",
     ),
     ("sxid", "SXid (", r"SXid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<xid>\d+),\s*(?P<what>.*)"),
-    ("fallen_off", "fallen off the bus", r"(?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})?.*fallen off the bus"),
+    (
+        "fallen_off",
+        "fallen off the bus",
+        rf"(?:{_BUS}.*)?fallen off the bus",
+    ),
     (
         "amdgpu_error",
         "amdgpu",
@@ -117,7 +122,8 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "mlx5_health",
         "mlx5_core",
         r"mlx5_core (?P<bus>[0-9a-f:.]+).*?(?P<what>health compromised|Health issue|assert_var|"
-        r"module .* unplugged|Cable error|high temperature|command.*timeout|[Ll]ink down|poll_health).*",
+        r"module .* unplugged|Cable error|high temperature|command.*timeout|[Ll]ink down|poll_health|"
+        r"\w+\(0x[0-9a-f]+\) timeout|failed to allocate command entry).*",
     ),
     ("nfs_stall", "not responding", r"nfs: server (?P<server>\S+) not responding"),
     (
@@ -132,8 +138,9 @@ PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((k, word, re.comp
 _WORDS = sorted({word for _, word, _ in PATTERNS})
 _PREFILTER = re.compile("|".join(map(re.escape, _WORDS)))
 # Words of the lines that `parse_kernel` needs, for those who pass over the others unread.
-KERNEL_MARKS = tuple(word.encode() for word in (*_WORDS, "AER", "error status/mask", "pcieport"))
+KERNEL_MARKS = tuple(word.encode() for word in (*_WORDS, "AER", "error status/mask", "pcieport", "The NVIDIA GPU "))
 KERNEL_WORDS = re.compile(b"|".join(map(re.escape, KERNEL_MARKS)))
+_SUBJECT = re.compile(rf"NVRM: The NVIDIA GPU {_BUS}")  # goes on below
 _HARMLESS = re.compile(
     r"nvidia-nvswitch\d+: open|EDAC .*Giving out device|no AER-aware driver|GPU Board Serial|AER: enabled"
 )
@@ -161,10 +168,13 @@ def match_kernel(text: str, line: int = 0, host: str | None = None) -> KernelEve
 
 
 def parse_kernel(lines: Iterable[str]) -> Iterator[KernelEvent]:
-    """Events of a kernel log, in order. The bit of an AER record stands on a later line and is joined to it."""
+    """Events of a kernel log, in order. The bit of an AER record stands on a later line and is joined to it; the GPU
+    that has fallen off the bus may stand on an earlier one."""
     waiting: KernelEvent | None = None
+    subject: Mapping[str, str] = {}
     for number, line in enumerate(lines, start=1):
         text, host = strip_stamp(line)
+        subject = found.groupdict() if (found := _SUBJECT.search(text)) else subject
         bit = re.search(r"^(?:pcieport|nvidia|\S+) \S+:\s+\[\s*(?P<bit>\d+)\]\s*(?P<name>.*?)\s*$", text)
         if waiting and bit:
             waiting = KernelEvent(
@@ -178,6 +188,8 @@ def parse_kernel(lines: Iterable[str]) -> Iterator[KernelEvent]:
             if waiting:
                 yield waiting
             waiting = event
+        elif event and event.kind == "fallen_off":
+            yield replace(event, fields={**subject, **event.fields})
         elif event:
             yield event
     if waiting:

@@ -140,6 +140,7 @@ ROWS: list[tuple[str, str, str]] = [
         "sing",
         r"(?:Bootstrap ?: Using (?:\[0\])?lo:(?P<address>127\.\S+?|::1)<|NET/Socket ?: Using \[0\]lo:127)",
     ),
+    ("loopback_fallback", "loopback address as fallback", r"(?P<error>Using the loopback address as fallback)"),
     ("loopback_master", "MASTER_ADDR", r"MASTER_ADDR['\"]?\s?[=:]\s?['\"]?(?P<address>127\.[\d.]+|localhost|::1)"),
     ("fd_limit", "oo many open files", r"(?P<error>[Tt]oo many open files)"),
 ]

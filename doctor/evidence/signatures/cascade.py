@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _PYTHON = r"^(?:E  )?\s*(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit))(?:: (?P<message>.*))?$"
+_CRASH = r"(?P<what>Segmentation fault|Bus error|Illegal instruction|Floating.point exception)"
 
 ROWS: list[tuple[str, str, str]] = [
     (
@@ -61,6 +62,16 @@ ROWS: list[tuple[str, str, str]] = [
         "mpi_exit",
         "exited on signal",
         r"rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<signal>\d+)",
+    ),
+    (
+        "crashed",
+        "Fatal Python error",
+        rf"Fatal Python error: {_CRASH}",
+    ),
+    (
+        "crashed",
+        "Signal: ",
+        rf"^\[[\w.-]+:\d+\] Signal: {_CRASH}",
     ),
     ("mpi_exit", "ORTE daemon has unexpectedly", r"(?P<error>ORTE daemon has unexpectedly failed)"),
     ("ray_died", "died unexpectedly", r"(?P<error>actor|worker) died unexpectedly"),

@@ -102,6 +102,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("gpu_fault", "program counter", r"(?P<error>invalid program counter)"),
     ("gpu_fault", "launch timed out", r"(?P<error>the launch timed out and was terminated)"),
     ("gpu_fault", "illegal instruction was", r"(?P<error>an illegal instruction was encountered)"),
+    ("gpu_fault", "HW Exception by GPU", r"(?P<error>HW Exception by GPU node-\d+).*?(?:reason ?:\s?(?P<why>.*))?$"),
     ("gpu_fault", "Memory access fault by GPU", r"(?P<error>Memory access fault by GPU node-\d+)"),
     (
         "p2p_unsupported",

@@ -76,7 +76,7 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "verbs_failed",
         "ibv_",
-        r"Call to (?P<call>ibv_\w+) failed with (?:error )?(?:(?P<number>\d+) )?(?P<error>[A-Z][A-Za-z ,]*[a-z])"
+        r"Call to (?P<call>ibv_\w+) failed with (?:error )?(?:(?P<number>\d+) )?(?P<error>[A-Z][A-Za-z ]*[a-z])"
         r"(?: errno (?P<errno>\d+))?"
         r"(?:.*?on dev (?P<device>[\w-]+):\d+)?(?:.*?local GID index (?P<gid_index>\d+))?(?:.*?local GID "
         r"(?P<local_gid>[0-9a-fA-F:.]+))?"
@@ -97,6 +97,17 @@ ROWS: list[tuple[str, str, str]] = [
         "completed with error",
         r"NET/OFI.*[Rr]equest.*completed with error\. RC: (?P<rc>-?\d+)\. Error: (?:(?P<number>\d+) \()?"
         r"(?P<error>[^).]*)",
+    ),
+    (  # libfabric's own line, which names the peer
+        "ofi_completion",
+        "Peer host id",
+        r"err: (?P<rc>\d+), message: (?P<error>.*?)\s+My EFA addr.*Peer EFA addr: (?P<peer_address>\S+) "
+        r"Peer host id: (?P<peer>\S+)",
+    ),
+    (
+        "ofi_failed",
+        "completed with error",
+        r"NET/OFI (?P<what>Operation with NULL context completed with error)",
     ),
     (
         "ofi_resource",

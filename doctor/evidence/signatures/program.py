@@ -47,6 +47,21 @@ ROWS: list[tuple[str, str, str]] = [
         r"Rank (?P<a>\d+) is running (?P<a_what>(?:inconsistent )?collective.*?), but Rank "
         r"(?P<b>\d+) is running (?P<b_what>.*)",
     ),
+    (  # up to torch 1.12 each rank told its own call alone
+        "fingerprint_own",
+        "running inconsistent collective",
+        r"Rank (?P<a>\d+) is running inconsistent collective: (?P<a_what>.*)",
+    ),
+    (
+        "horovod_stalled",
+        "issing ranks",
+        r"(?P<op>\S+) \[missing ranks:\s*(?P<ranks>[\d, ]+?)\s*\]",
+    ),
+    ("horovod_ready", "ready ranks", r"(?P<op>\S+) \[ready ranks:\s*(?P<ranks>[\d, ]+?)\s*\]"),
+    *(  # under `Stalled ranks:` a line `RANK: [OP, …]`
+        ("horovod_stalled", word, r"^\[(?P<op>(?:Distributed|allreduce|allgather|broadcast)[\w./]*)")
+        for word in ("[Distributed", "[allreduce", "[allgather", "[broadcast")
+    ),
     ("heartbeat_stuck", "got stuck for", r"watchdog.{0,40} got stuck for (?P<seconds>\d+) seconds"),
     ("heartbeat_stuck", "GIL induced hang", r"(?P<gil>Could not acquire GIL) within \d+ ms"),
     (
@@ -130,7 +145,8 @@ ROWS: list[tuple[str, str, str]] = [
         "destroy_process_group",
         r"(?:process group has NOT been destroyed|destroy_process_group\(\) was not called)",
     ),
-    ("blocking_env", "CUDA_LAUNCH_BLOCKING", r"CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1"),
+    ("reclaim_failed", "commReclaim", r"commReclaim: (?P<what>.* failed in destroy/abort.*)"),
+    ("blocking_env", "CUDA_LAUNCH_BLOCKING", r"(?<!passing )CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1"),
     *(("activity_done", word, _DONE) for word in ("aved", "inished", "took", "omplete", "Done ", "done ")),
     (
         "activity_checkpoint",
@@ -147,7 +163,7 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "activity_evaluation",
         "valuat",
-        r"(?P<what>(?:[Rr]unning|[Ss]tarting|[Bb]egin\w*) (?:evaluation|validation).{0,80})",
+        r"(?P<what>(?:(?:[Rr]unning|[Ss]tarting|[Bb]egin\w*) (?:evaluation|validation)|[Ee]valuating\b).{0,80})",
     ),
     (
         "activity_compile",
