@@ -51,17 +51,20 @@ _HELD_OUT_LINE = re.compile(
 )
 _HELD_OUT = re.compile(r"valid|eval|test", re.I)
 _HELD_OUT_BAR = re.compile(r"\W*(?:val|valid\w*|eval\w*|test|testing|infer\w*)\b", re.I)
+_AFTER_BAR = re.compile(r"\]\s*\[?((?:train(?:ing)?[_/ ])?loss\s*[:=].*)", re.I)  # what a loop prints behind its bar
 _SPELT_BAR = re.compile(  # as tqdm-loggable writes a bar into a log
     r"\bProgress on:(?P<what>.{0,80}?)\s+(?P<n>[\d.]+[kMG]?)it/(?P<total>[\d.]+[kMG]?|\?)(?:it)?\s+"
     r"rate:(?P<rate>[\d.]+)\s?(?P<unit>\w+/\w+)"
 )
 _NO_STEP_LINE = re.compile(
     r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|skipping|sav(?:ed|ing)|"
+    r"(?:profiler|dataloader)(?= step)|"
     r"checkpoint(?:s|ed|ing|er)?|"
     r"warm(?:ing)?[ -]?up|early stop\w*)\b"
     r"(?!\s*(?:time|cost)?\s*[:=]?\s*[\d.])",
     re.I,
 )
+_COMPLAINT = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|\b(?i:assert|expected|detected|watchdog|stopping)\b")
 _OTHER_BAR = re.compile(
     r"convert|tokeniz|mapp?(?:ing)?\b|filter|pack(?:ing)?\b|fetch|build|index|cach|extract|read|sav(?:e|ing)\b|upload|writ|"
     r"merg|quanti|compil|warm|shard|split|files|download|load|example|process(?!\w*rank)|prompt|scor(?:e|ing)|generat|"
@@ -170,6 +173,7 @@ def read_line(text: str) -> Reading | None:
         not (reading.progress.measured or announced)
         or _is_setting(found, reading.progress)
         or _NO_STEP_LINE.search(text)
+        or _COMPLAINT.search(text)
         or _only_losses_of_both(reading)
     ):
         return None
@@ -203,7 +207,8 @@ def _only_losses_of_both(reading: Reading) -> bool:
 def _read_bar(text: str, bar: re.Match[str]) -> Reading | None:
     described = text[: bar.start()]
     before = without_times(described)
-    rest = _collect(pairs(without_times(bar["rest"])))
+    after = _AFTER_BAR.match(text, bar.end())
+    rest = _collect(pairs(without_times(bar["rest"] + (f", {after[1]}" if after else ""))))
     progress = _placed(before, _collect(pairs(before))).progress.merged(rest.progress)
     bare = _RANK_PREFIX.fullmatch(without_times(described)) is not None
     known = progress.measured or (bar["percent"] and (bare or _TRAINING_BAR.search(described) is not None))

@@ -30,6 +30,7 @@ _UNIT_WORD = re.compile(
 _NAMES_A_NUMBER = re.compile(r"\s*[:=：]\s*(?:[-+.\d\[(]|nan|inf)", re.I)
 _UNIT_BRACKET = re.compile(r"(.*?)\s?\(([^()]*)\)$")
 _TIME = re.compile(r"t|time", re.I)
+_MAY_BE_NAN = re.compile(r".*(?:loss|norm)", re.I)  # `loss nan`, without a colon
 _GROUP = re.compile(r"group \d+|last|step|now|cur(?:rent)?", re.I)
 
 
@@ -73,7 +74,7 @@ def pairs(text: str) -> list[Pair]:
             unit = after_number and _UNIT_WORD.fullmatch(word) and not _NAMES_A_NUMBER.match(text, token.end())
             if unit and (not found[-1].unit or "/" in word):
                 found[-1] = _with_unit(found[-1], word)
-            elif joined and word.lower() in ("nan", "inf"):
+            elif word.lower() in ("nan", "inf") and (joined or _MAY_BE_NAN.fullmatch(words[-1] if words else "")):
                 found.append(_pair(words, float(word), None, "", joined, True))
                 words, joined = [], False
             elif not (joined and word == "tensor"):

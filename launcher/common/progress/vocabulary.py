@@ -108,6 +108,7 @@ _AMOUNTS = frozenset(
 )  # words/batch is no batch
 _NO_COUNT = frozenset({  # before a counter's name: it tells of another thing, or is the name of a function
     "micro", "max", "warmup", "total", "num", "epoch", "after", "before", "per", "every", "val", "eval", "save", "log",
+    "start", "end", "first", "final",
 })  # fmt: skip
 _FILLER = frozenset({
     "current", "finished", "completed", "now", "the", "latest", "avg", "average", "mean", "curr", "last",
