@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 _STEPD = re.compile(
-    r"(?:slurmstepd|slurmd)[^:]*: (?:error: )?\*\*\* (?:JOB|STEP) (?P<id>\S+)(?: STEPD TERMINATED)? ON "
+    r"(?:(?:slurmstepd|slurmd)[^:]*: (?:error: )?|\[[\dT:.\-]+\] error: )"  # from 25.05 on a time in place of the name
+    r"\*\*\* (?:JOB|STEP) (?P<id>\S+)(?: STEPD TERMINATED)? ON "
     r"(?P<node>\S+) (?:CANCELLED )?AT \S+(?: DUE TO (?P<why>[^*]+?))?\s*\*\*\*"
 )
 _STEPD_CAUSES = (
@@ -39,6 +40,8 @@ _OTHERS = (
     (re.compile(r"Prolog failure(?: on node (?P<nodes>\S+))?|prolog .*failed", re.IGNORECASE), "prolog failure"),
     (re.compile(r"JobId=\S+ (?:exceeded|reached) .*time limit|Exceeded job time limit", re.IGNORECASE), "time limit"),
     (re.compile(r"Unable to create step|Job step creation temporarily disabled"), "step not started"),
+    (re.compile(r"Task launch for \S+ failed on node (?P<nodes>[^\s:]+)"), "step not started"),
+    (re.compile(r"Application launch failed|task (?P<tasks>[\d,\-]+) launch failed"), "step not started"),
 )
 
 
@@ -63,7 +66,8 @@ def step_end(line: str) -> StepEnd | None:
         return _task_end(found["node"], found["tasks"], found["how"])
     for pattern, cause in _OTHERS:
         if found := pattern.search(line):
-            return StepEnd(cause, (found.groupdict().get("nodes") or "").rstrip(".,"))
+            told = {name: text.rstrip(".,") for name, text in found.groupdict().items() if text}
+            return StepEnd(cause, **told)
     return None
 
 

@@ -45,6 +45,7 @@ _WAITS = {
 _NEVER = {
     "PartitionNodeLimit": ("asks for more nodes than its partition has or allows", SHOW_PARTITION),
     "PartitionTimeLimit": ("asks for more time than its partition allows", SHOW_PARTITION),
+    "MaxMemPerLimit": ("asks for more memory than its partition allows", SHOW_PARTITION),
     "PartitionConfig": ("asks for more than its partition allows", SHOW_PARTITION),
     "PartitionDown": ("its partition is down", "sinfo -s"),
     "PartitionInactive": ("its partition is inactive", "sinfo -s"),

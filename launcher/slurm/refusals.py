@@ -24,7 +24,8 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
         r"Unable to contact slurm controller|Unable to establish (?:control machine|configuration source)"
         r"|Slurmctld\(primary\).* is DOWN"
         r"|Communication connection failure|Zero Bytes were transmitted|Connection refused"
-        r"|Socket timed out|Could not establish a configuration source|(?:Slurm )?backup controller in standby",
+        r"|Socket timed out|temporarily unable to accept job"
+        r"|Could not establish a configuration source|(?:Slurm )?backup controller in standby",
         "unreachable",
         "scontrol ping",
     ),
@@ -37,8 +38,14 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
     (r"Invalid job id|Invalid jobid", "unknown_job", "dlaunch ps"),
     (r"Invalid partition|partition .* not (?:found|exist)|No partition specified", "request", "sinfo -s"),
     (r"Invalid qos|[Ii]nvalid account|account/partition combination", "request", "sacctmgr show assoc user=$USER"),
+    (r"Protocol authentication error|Munge (?:en|de)code failed", "permission", "munge -n | unmunge"),
     (r"Access/permission denied|not permitted|User's group not permitted|Access denied", "permission", ""),
-    (r"Requested node configuration is not available", "request", "sinfo -N -o '%N %c %m %G %f'"),
+    (
+        r"Requested (?:node|partition) configuration (?:is )?not available|Memory required by task is not available",
+        "request",
+        "sinfo -N -o '%N %c %m %G %f'",
+    ),
+    (r"[Jj]ob dependency problem|Dependency", "request", "squeue --me"),
     (r"More processors requested|Node count specification|Maximum node count|[Tt]oo many", "request", "sinfo -s"),
     (r"Requested time limit|time limit .*(?:invalid|exceeds)", "request", "scontrol show partition"),
     (r"[Ii]nvalid feature", "request", "sinfo -o '%N %f'"),

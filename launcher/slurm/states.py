@@ -21,7 +21,7 @@ _RUNS_JOBS = frozenset({"alloc", "allocated", "idle", "mix", "mixed", "plnd", "p
 _RUNS_JOBS_LONG = _RUNS_JOBS | {"completing"}
 _BARRED_FLAGS = frozenset(
     {"DRAIN", "DRAINED", "DRAINING", "FAIL", "NOT_RESPONDING", "INVALID_REG", "INVAL", "POWERED_DOWN", "POWER_DOWN"}
-    | {"POWERING_DOWN", "REBOOT_ISSUED", "MAINTENANCE"}
+    | {"POWERING_DOWN", "REBOOT_ISSUED", "MAINTENANCE", "BLOCKED"}
 )
 _BARRED_SUFFIXES = frozenset("*~%$^")
 
@@ -49,7 +49,7 @@ def node_state(token: str) -> NodeState:
     """Read `idle*`, `MIXED+CLOUD`, `DOWN*+DRAIN`: compact, long and scontrol's forms."""
     head, *flags = token.strip().split("+")
     base = head.rstrip("".join(SUFFIXES))
-    return NodeState(base.lower(), head[len(base) :][:1], tuple(flags))
+    return NodeState(base.lower(), head[len(base) :][:1], tuple(filter(None, flags)))
 
 
 def node_state_from_words(words: Iterable[str]) -> NodeState:

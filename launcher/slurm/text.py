@@ -124,8 +124,16 @@ def table(text: str) -> list[Record]:
         if line.startswith(",") and rows:
             rows[-1][names[-1]] += line
         else:
-            rows.append(dict(zip(names, _cells(line, starts), strict=True)))
+            cells = _ruled_cells(line, starts) if ruled else _cells(line, starts)
+            rows.append(dict(zip(names, cells, strict=True)))
     return rows
+
+
+def _ruled_cells(line: str, starts: Sequence[int]) -> list[str]:
+    """Cells of a line below dashes, which give each column's width; as words where the line does not keep to it."""
+    if any(line[start - 1 : start].strip() for start in starts[1:]):
+        return _cells(line, starts)
+    return [line[start:end].strip() for start, end in zip_longest(starts, starts[1:])]
 
 
 def _cells(line: str, starts: Sequence[int]) -> list[str]:

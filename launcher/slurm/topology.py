@@ -36,11 +36,8 @@ class SlurmTopology:
 
 def parse_topology(text: str) -> SlurmTopology:
     """Read `scontrol show topology`, topology.conf or topology.yaml (its default one), of a tree or of blocks."""
-    lines = _yaml_lines(text) or [
-        {key.lower(): value for key, value in pairs(line)}
-        for line in text.splitlines()
-        if not line.lstrip().startswith("#")
-    ]
+    plain = re.sub(r"\\\s*\n|(?:^|(?<=\s))#.*", " ", text, flags=re.MULTILINE)  # goes on in the next line; a remark
+    lines = _yaml_lines(text) or [{key.lower(): value for key, value in pairs(line)} for line in plain.splitlines()]
     switches = {line["switchname"]: line for line in lines if "switchname" in line}
     children = {name: tuple(expand(line.get("switches", ""))) for name, line in switches.items()}
     return SlurmTopology(

@@ -97,18 +97,20 @@ class Gres:
 
 def generic_resources(text: str) -> list[Gres]:
     """Read `gpu:h100:2,gpu:h200:4(S:0-1)` and `gres/gpu=8`; what is no resource is passed over."""
-    found = []
+    found: list[Gres] = []
+    if text.strip() in NOTHING:
+        return found
     for match in re.finditer(r"(?:gres[/:])?([A-Za-z]\w*)((?:[:=][\w.\-]+)*)(\([^()]*\))?(?:,|$)", text.strip()):
         name, rest, where = match.groups()
         parts = re.split("[:=]", rest)[1:]
-        count = parts.pop() if parts and re.fullmatch(r"\d+[KMGkmg]?", parts[-1]) else "1"
+        count = parts.pop() if parts and re.fullmatch(r"\d+(?:\.\d+)?[KMGTkmgt]?", parts[-1]) else "1"
         found.append(Gres(name, ":".join(parts), _count(count), _indexes(where)))
     return found
 
 
 def _count(text: str) -> int:
-    scale = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(text[-1].upper(), 1)
-    return int(text.rstrip("KMGkmg")) * scale
+    scale = {"K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}.get(text[-1].upper(), 1)
+    return int(float(text.rstrip("KMGTkmgt")) * scale)
 
 
 def _indexes(where: str | None) -> tuple[int, ...] | None:

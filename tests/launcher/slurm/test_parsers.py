@@ -72,7 +72,8 @@ def test_generic_resources_with_models_sockets_and_indexes() -> None:
     assert (second.model, second.count, second.indexes) == ("h100", 2, (0, 3))
     assert (third.name, third.model, third.count) == ("shard", "", 16)
     assert [resource.count for resource in values.generic_resources("gres/gpu=8")] == [8]
-    assert values.generic_resources("(null)") == []
+    assert values.generic_resources("(null)") == values.generic_resources("N/A") == []
+    assert [resource.count for resource in values.generic_resources("gpu:2,nvme:1.5T")] == [2, 3 * 2**39]
 
 
 @pytest.mark.parametrize(
@@ -109,6 +110,8 @@ def test_a_flag_behind_the_state_says_more() -> None:
         ("MIXED+CLOUD", True),
         ("IDLE+CLOUD+POWERED_DOWN", False),
         ("mix-", True),
+        ("idle+", True),
+        ("IDLE+BLOCKED", False),
         ("maint", False),
     ],
 )
@@ -175,6 +178,11 @@ def test_tables_with_empty_cells_below_a_rule() -> None:
     assert row == {"JobID": "12.batch", "Account": "", "State": "FAILED"}
 
 
+def test_cells_with_blanks_below_a_rule() -> None:
+    text = "JobID      JobName State  \n------- ---------- ------\n7.0     a long na+ FAILED\n"
+    assert table(text) == [{"JobID": "7.0", "JobName": "a long na+", "State": "FAILED"}]
+
+
 def test_nodes_go_by_switch_and_number_and_not_by_the_alphabet() -> None:
     places = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n10": "spine.leaf1.n10", "n3": "spine.leaf1.n3"}
     assert node_order(places) == ["n1", "n3", "n10", "n2"]
@@ -185,6 +193,11 @@ def test_blocks() -> None:
     topology = parse_topology("# a comment\nBlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n[3-4]\nBlockSizes=2,4\n")
     assert topology.leaves == {"b1": ("n1", "n2"), "b2": ("n3", "n4")}
     assert topology.block_sizes == (2, 4)
+
+
+def test_remarks_behind_an_entry_and_entries_over_two_lines() -> None:
+    topology = parse_topology("SwitchName=s1 Nodes=n[1-2]  # rack 1\nSwitchName=s2 \\\n  Nodes=n3 #\n")
+    assert topology.leaves == {"s1": ("n1", "n2"), "s2": ("n3",)}
 
 
 YAML = """---
@@ -241,6 +254,12 @@ def test_blocks_that_are_made_of_blocks_hold_no_nodes_of_their_own() -> None:
         ("srun: error: n[1-2]: tasks 0-1: Terminated", "SIGTERM", "n[1-2]"),
         ("srun: error: n4: task 3: Exited with exit code 17", "exit 17", "n4"),
         ("srun: error: Node failure on n3", "node failure", "n3"),
+        (
+            "[2031-05-01T10:00:00.000] error: *** STEP 3.0 ON n1 CANCELLED AT 2031-05-01 DUE TO TIME LIMIT ***",
+            "time limit",
+            "n1",
+        ),
+        ("srun: error: Task launch for StepId=3.0 failed on node n1: Socket timed out", "step not started", "n1"),
     ],
 )
 def test_why_a_step_ended(line: str, cause: str, nodes: str) -> None:
@@ -270,6 +289,9 @@ def test_other_lines_say_nothing_of_an_end() -> None:
         ("squeue: error: Unable to contact slurm controller (connect failure)", "unreachable", ""),
         ("slurm_load_jobs error: Invalid job id specified", "unknown_job", ""),
         ("", "other", ""),
+        ("sbatch: error: Batch job submission failed: Memory required by task is not available", "request", ""),
+        ("sbatch: error: Batch job submission failed: Job dependency problem", "request", ""),
+        ("slurm_load_jobs error: Protocol authentication error", "permission", ""),
     ],
 )
 def test_refusals(said: str, kind: str, option: str) -> None:
@@ -286,6 +308,7 @@ def test_refusals(said: str, kind: str, option: str) -> None:
         ("PartitionNodeLimit", "PartitionNodeLimit", True),
         ("((ReqNodeNotAvail, UnavailableNodes:n[1-2]))", "ReqNodeNotAvail", False),
         ("QOSMaxNodePerJobLimit", "QOSMaxNodePerJobLimit", True),
+        ("(MaxMemPerLimit)", "MaxMemPerLimit", True),
         ("AssocGrpGRES", "AssocGrpGRES", False),
         ("None", "", False),
         ("NewInTheNextVersion", "NewInTheNextVersion", False),
