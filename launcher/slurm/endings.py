@@ -66,8 +66,8 @@ def step_end(line: str) -> StepEnd | None:
         return _task_end(found["node"], found["tasks"], found["how"])
     for pattern, cause in _OTHERS:
         if found := pattern.search(line):
-            told = {name: text.rstrip(".,") for name, text in found.groupdict().items() if text}
-            return StepEnd(cause, **told)
+            nodes, tasks = (found.groupdict().get(name) or "" for name in ("nodes", "tasks"))
+            return StepEnd(cause, nodes.rstrip(".,"), tasks)
     return None
 
 
