@@ -75,6 +75,10 @@ class LogFile:
 UNEXPLAINED = "nccl_warning"  # kind of NCCL's warnings that no signature names
 _FAILURE = re.compile(r"(?i)fail|error|mismatch|invalid|unable|cannot|could not|timed? ?out|abort|corrupt")
 _INFO = "NCCL INFO "
+# A watchdog's line that a terminal broke at its width goes on in the next ones, unless those begin anew.
+_TORN = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\((?!.*\) ran for \d+ milliseconds)")
+_FRESH = re.compile(r"\s*(?:\d+: )?\[(?:rank|[EWIF][ \d]|\d{4}-|PG )|.*Watchdog|Traceback")
+TORN_LIMIT = 1_000
 _TRACE_RETURN = re.compile(r"^\S+\.(?:cc|h|cu|c):\d+ -> \d+")
 
 
@@ -116,6 +120,7 @@ class LogReader:
         self.kernel_lines: list[tuple[int, str]] = []
         self.paths: dict[str, int] = {}
         self.lines = 0
+        self.torn: tuple[int, str] | None = None  # number and text of a line that a terminal broke
         self.last_time: float | None = None
         self.previous = Origin()
 
@@ -128,11 +133,19 @@ class LogReader:
             lines = block.split("\n")[:-1]
             self._read_lines([pair for pair in enumerate(lines, self.lines + 1) if not pair[1].endswith(known)])
             self.lines += len(lines)
+        if self.torn is not None:
+            self._line(self.torn[0], as_bytes(self.torn[1]))
 
     def _read_lines(self, numbered: Iterable[tuple[int, str]]) -> None:
         """Lines that do not end in a known path: those come by the million and are counted by the block."""
-        search, writer_of, paths = _telling().search, self.by_prefix.get, self.paths
+        search, writer_of, paths, torn = _telling().search, self.by_prefix.get, self.paths, self.torn
         for number, line in numbered:
+            if torn is not None:
+                if _FRESH.match(line):
+                    self._line(torn[0], as_bytes(torn[1]))
+                else:
+                    number, line = torn[0], torn[1] + line
+                torn = None
             if (at := line.rfind(" via ")) > 0 and (path := line[at:]) in paths:  # learned in this very block
                 paths[path] += 1
                 continue
@@ -142,7 +155,11 @@ class LogReader:
                 if writer is None or not writer.process.passes_over(message):
                     self._info(number, prefix, message)
             elif search(line):
-                self._line(number, as_bytes(line))
+                if _TORN.search(line) and len(line) < TORN_LIMIT:
+                    torn = number, line
+                else:
+                    self._line(number, as_bytes(line))
+        self.torn = torn
 
     def _info(self, number: int, prefix: str, message: str) -> None:
         if _TRACE_RETURN.match(message):

@@ -150,10 +150,24 @@ class _Reader:
         tool = _tool(self.header) if self.header is not None else ""
         self.end_thread()
         if self.threads:
-            rank = self.rank if self.rank is not None else rank_in_name(self.where)
+            rank = next(
+                (one for one in (self.rank, self._rank_of_file(), _titled(self.label)) if one is not None), None
+            )
             kind = tool or ("gdb" if self.threads[0].native else "py-spy")
             yield Stack(rank, self.where, kind, tuple(self.threads), self.pid, self.label)
         self.threads, self.pid, self.label = [], None, ""
+
+    def _rank_of_file(self) -> int | None:
+        """The rank in the file's name, where that number is not the process's."""
+        rank = rank_in_name(self.where)
+        return None if rank == self.pid else rank
+
+
+def _titled(label: str) -> int | None:
+    """The rank in the title of an inference worker: of tensor parallelism, where there is no other axis."""
+    title = label.split()[0] if label else ""
+    found = re.search(r"(?:_|-|::)TP(\d+)", title)
+    return int(found[1]) if found and not re.search(r"(?:_|-|::)PP\d", title) else None
 
 
 def _thread(header: Mapping[str, str | None], frames: list[Frame]) -> Thread:

@@ -36,6 +36,8 @@ def connections(evidence: EvidenceSet) -> Iterator[Finding]:
             groups[event["address"] or _address_in(event["error"])].append(event)
     fallen = events.get("loopback_fallback", ())
     for address, found in sorted(groups.items()):
+        if all("retrying" in event.text for event in found) and _ran(evidence):
+            continue  # the peer was not up yet
         of_gloo = all(event.kind != "connect_failed" for event in found)
         if fallen and of_gloo and (not address or is_loopback(address)):
             yield _unresolved([*fallen, *found])
@@ -193,14 +195,17 @@ def stores(evidence: EvidenceSet) -> Iterator[Finding]:
         )
 
 
+def _ran(evidence: EvidenceSet) -> bool:
+    return any(one.connected or one.comms for one in evidence.of(NcclProcess))
+
+
 def _gravity(events: Sequence[LogEvent], final: bool, evidence: EvidenceSet) -> tuple[float, Severity]:
     """(confidence, severity). Before the master listens such warnings are normal, and where the job then ran."""
     if final:
         return 0.85, "error"
-    ran = any(one.connected or one.comms for one in evidence.of(NcclProcess))
     answered = any(mark in event["error"] for event in events for mark in ("timed out", "route", "unreachable"))
     repeated = sum(event.count for event in events) >= RETRIES
-    if ran or not (answered or repeated):
+    if _ran(evidence) or not (answered or repeated):
         return 0.4, "info"
     return 0.6 if answered else 0.45, "warning"
 

@@ -68,6 +68,13 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
         "A GPU of {who} is lost: it has fallen off the bus.",
         "power-cycle the host; check the kernel log (Xid 79), PCIe, power and temperature",
     ),
+    "gpu_unread": Meaning(
+        "gpu.xid",
+        "GPU {gpu} ({bus}) of {who} answers nvidia-smi with ERR!: the driver has lost touch with it.",
+        "look at the kernel log for its Xid (79: off the bus, 119: GSP), drain the node and reset the GPU",
+        ("gpu", "bus"),
+        confidence=0.75,
+    ),
     "driver_down": Meaning(
         "hang.teardown",
         "{who} was ending (the driver was shutting down) while NCCL was still at work in another thread.",
@@ -89,7 +96,7 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
     ),
     "ray_died": Meaning(
         "cascade.terminated",
-        "A worker of {who} ended unexpectedly, says its launcher; why is in that worker's own log.",
+        "A worker of {who} ended unexpectedly ({error}), says its launcher; why is in that worker's own log.",
         "look at the first error of that worker, and at its host's kernel log (killed for memory?)",
         confidence=0.5,
     ),

@@ -152,6 +152,15 @@ MEANINGS: Mapping[str, Meaning] = {
         "ulimit -l unlimited (LimitMEMLOCK=infinity of the service, --ulimit memlock=-1 of the container)",
         ("bytes",),
     ),
+    "memlock_limit": Meaning(
+        "init.memlock",
+        "The shell of {who} may lock only {kilobytes} kB of memory: too little to register buffers with an InfiniBand"
+        " or RoCE adapter.",
+        "ulimit -l unlimited (LimitMEMLOCK=infinity of the service, --ulimit memlock=-1 of the container)",
+        ("kilobytes",),
+        "warning",
+        0.45,
+    ),
     **DEVICE_MEANINGS,
     # program
     "ddp_count": Meaning(
@@ -202,6 +211,13 @@ MEANINGS: Mapping[str, Meaning] = {
         ("what",),
     ),
     # victims
+    "evicted": Meaning(
+        "cascade.terminated",
+        "Kubernetes evicted pods of the job ({what}): their node was lost, drained, or short of memory or disk.",
+        "kubectl describe pod and node tell the reason; ask for the memory and ephemeral storage that the job uses",
+        ("what",),
+        confidence=0.6,
+    ),
     "node_lost": Meaning(
         "cascade.terminated",
         "The scheduler ended the job because a node failed{node_words}.",

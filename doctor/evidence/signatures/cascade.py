@@ -27,6 +27,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("peer_closed", "failed to recv, got 0 bytes", r"(?P<error>failed to recv, got 0 bytes)"),
     ("peer_closed", "recvValue failed", r"(?P<error>recvValue failed)"),
     ("peer_closed", "was likely closed", r"(?P<error>Connection was likely closed)"),
+    ("peer_closed", "Remote daemon", r"Remote daemon\s*:.*\bon node (?P<peer>\S+)"),
+    ("peer_closed", "tasks are unhealthy", r"tasks are unhealthy.*?/(?P<peer>task:\d+)"),
     ("remote_error", "ncclRemoteError", r"(?P<error>ncclRemoteError)"),
     ("remote_error", "remote process exited", r"(?P<error>remote process exited or there was a network error)"),
     ("remote_error", "RAS", r"(?P<error>peer.*(?:dead|unreachable).*RAS.*|RAS.*(?:PEER_DEAD).*)"),
@@ -74,7 +76,14 @@ ROWS: list[tuple[str, str, str]] = [
         rf"^\[[\w.-]+:\d+\] Signal: {_CRASH}",
     ),
     ("mpi_exit", "ORTE daemon has unexpectedly", r"(?P<error>ORTE daemon has unexpectedly failed)"),
-    ("ray_died", "died unexpectedly", r"(?P<error>actor|worker) died unexpectedly"),
+    ("ray_died", "died unexpectedly", r"(?P<error>(?:[Aa]ctor|[Ww]orker)(?: proc)?(?: [\w.-]+)?) died unexpectedly"),
+    ("node_lost", "NodeNotReady", r"(?P<error>Node (?P<node>\S+) status is now: NodeNotReady)"),
+    (
+        "evicted",
+        "vict",
+        r"(?P<what>\d+/\d+ \w+ (?:are|is) evicted|Evicted\b.*|[Tt]he node was low on resource.*"
+        r"|[Mm]arking for deletion Pod \S+)",
+    ),
     ("node_lost", "ODE FAIL", r"(?P<error>NODE FAIL\w*|NODE_FAIL)(?: ON (?P<node>\S+))?"),
     ("traceback", "Traceback", r"Traceback \(most recent call last\):"),
     # Last: what nothing above names.

@@ -10,6 +10,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?:[Ff]ailed to extend|[Ee]rror while creating shared memory segment) "
         r"(?P<path>/dev/shm/\S+).*No space left on device",
     ),
+    ("shm_no_space", "/dev/shm", r"^\S+\s+(?P<size>\S+)\s+\S+\s+\S+\s+(?:9[5-9]|100)%\s+(?P<path>/dev/shm)\s*$"),  # df
     ("shm_no_space", "failed to extend", r"failed to extend (?P<path>/dev/shm/\S+) to (?P<bytes>\d+) bytes"),
     ("shm_no_space", "posix_fallocate", r"(?:Call to )?posix_fallocate failed ?: ?(?P<error>[A-Z].*)"),
     (
@@ -88,6 +89,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("gpu_nvlink", "ailure 220", r"Cuda failure (?P<number>220)"),
     ("gpu_contained", "ontained", r"(?P<error>(?:[Cc]ontained|an exception was raised that).*memory error)"),
     ("gpu_lost", "is lost", r"(?:GPU (?P<bus>[0-9A-Fa-f:.]+) |the )?(?P<error>GPU is lost|is lost\.? ?Reboot)"),
+    ("gpu_unread", "ERR!", r"^\|?\s*(?P<gpu>\d+)\s+[A-Z].*\bERR!.*\b(?P<bus>[0-9A-F]{8}:[0-9A-F:.]+)"),  # nvidia-smi
     ("gpu_lost", "allen off the bus", r"(?P<error>fallen off the bus)"),
     (
         "gpu_lost",

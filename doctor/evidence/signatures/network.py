@@ -84,6 +84,7 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("verbs_failed", "ibv_", r"(?P<call>ibv_\w+)\(.*\) failed: (?P<error>[A-Z][A-Za-z ]*[a-z])"),
     ("memlock_small", "RLIMIT_MEMLOCK", r"RLIMIT_MEMLOCK is (?P<bytes>\d+) bytes"),
+    ("memlock_limit", "max locked memory", r"^max locked memory\s+\(kbytes, -l\)\s+(?P<kilobytes>\d{1,6})\s*$"),
     ("memlock_small", "max locked memory", r"set max locked memory .*unlimited.*current: (?P<bytes>\d+)"),
     (
         "efa_limit",
@@ -119,7 +120,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "ofi_failed",
         "NET/OFI",
-        r"NET/OFI (?P<what>(?:Couldn't|Could not|Unable to|Failed to|Call to|No eligible|No provider"
+        r"NET/OFI (?!.*(?:disabling GDR|falling back|instead))"
+        r"(?P<what>(?:Couldn't|Could not|Unable to|Failed to|Call to|No eligible|No provider"
         r"|Only \w+ provider|Creating |Disabling |Error|Invalid"
         r"|Initialization|.* failed).*)",
     ),
