@@ -12,8 +12,8 @@ run: $(READY)
 
 # What fails is tried once more, alone: a deadline that a busy machine missed is kept then, a defect fails twice.
 test: $(READY)
-	$(PYTEST) -n 2 -m "not lab" || $(PYTEST) -m "not lab" --last-failed
-	$(PYTEST) -m lab || $(PYTEST) -m lab --last-failed
+	-$(BIN)/python -m tests.lab.packages
+	$(PYTEST) -n 2 --dist loadgroup || $(PYTEST) --last-failed
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -23,3 +23,17 @@ def ssh_lab_ready() -> None:
 def slurm_lab_ready() -> None:
     """Ask for it before `SlurmLab(…)`: the same rule."""
     require_lab(packages.SLURM_LAB)
+
+
+@pytest.fixture(scope="session")
+def browser_ready() -> None:
+    """Ask for it before `Browser()`: the same rule."""
+    require_lab(packages.BROWSER)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one file share their lab: one worker takes all of them."""
+    for item in items:
+        if item.get_closest_marker("lab"):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))

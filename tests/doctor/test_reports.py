@@ -23,6 +23,7 @@ from doctor.rules.fleet import fleet_of
 from doctor.verdict import judge, merge
 from launcher.common.finding import Evidence, Finding, Verdict
 from tests.doctor.dumps import Op, recorders, write_all
+from tests.support.browser import Browser
 
 
 @pytest.fixture
@@ -67,6 +68,21 @@ def test_the_page_is_well_formed_and_shows_the_graph(hung: Path) -> None:
     assert "rank 2" in page
     assert "<svg" in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.lab
+async def test_a_browser_draws_the_page_and_complains_of_nothing(
+    hung: Path, tmp_path: Path, browser_ready: None
+) -> None:
+    evidence = discover([hung])
+    page = tmp_path / "report.html"
+    page.write_text(html(diagnose(evidence, "hang"), evidence))
+    async with Browser() as browser:
+        await browser.open(page.as_uri())
+        drawn = await browser.value("[...document.querySelectorAll('svg')].map(x => x.getBoundingClientRect().width)")
+        assert drawn and all(width > 0 for width in drawn)
+        assert "rank 2 has not entered" in await browser.value("document.body.innerText")
+        assert browser.complaints == []
 
 
 def test_a_thousand_ranks_fit_a_screen() -> None:

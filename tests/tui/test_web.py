@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import psutil
 import pytest
 from aiohttp import ClientResponse, ClientSession, WSMsgType, WSServerHandshakeError
 
+from tests.support.browser import Browser
 from tests.support.dlaunch import Dlaunch
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PATIENCE_S = 60.0
 
 
@@ -72,7 +72,7 @@ async def test_the_page_takes_all_from_where_it_came_from(address: str) -> None:
         home = str(answer.url.origin())
         links = re.findall(r"""(?:src|href|url)=?\(?["']([^"']+)""", page)
         assert any("/ws" in link for link in links)
-        for link in links:
+        for link in (urljoin(address, link) for link in links):
             assert link.startswith((home, home.replace("http", "ws"), "data:")), link
             if link.startswith(home):
                 assert (await get(client, link))[0].status == 200, link
@@ -90,8 +90,11 @@ def test_what_is_no_address_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--serve: 'here' is not [HOST:]PORT" in done.stderr
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_a_browser_paints_it(address: str) -> None:
-    argv = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-    drawn = subprocess.run([*argv, address], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert "-first-byte" in drawn.stdout
+@pytest.mark.lab
+async def test_a_browser_paints_it_and_keys_reach_it(address: str, browser_ready: None) -> None:
+    async with Browser() as browser:
+        await browser.open(address)
+        await browser.wait_for("document.body.classList.contains('-first-byte')")
+        await browser.press("q")
+        await browser.wait_for("document.body.classList.contains('-closed')")
+        assert browser.complaints == []

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 from textual_serve.server import Server
 
+_FOLDER = Path(__file__).parent
 _RULES = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self' ws: wss:"
 _HEADERS = {
     "Content-Security-Policy": _RULES,
@@ -27,7 +28,7 @@ class WebServer(Server):
     """Serves `command`, a program with a Textual app, on `host`:`port` under `/<token>/`."""
 
     def __init__(self, command: str, host: str, port: int) -> None:
-        super().__init__(command, host, port, title="dlaunch top", templates_path=Path(__file__).parent)
+        super().__init__(command, host, port, title="dlaunch top", templates_path=_FOLDER)
         self.token = secrets.token_urlsafe(24)
         self._pages: set[asyncio.Task[Any]] = set()
 
@@ -40,6 +41,7 @@ class WebServer(Server):
         """The whole site: the app under the token, nothing beside it."""
         inside = await super()._make_app()
         inside.on_response_prepare.append(_add_headers)
+        inside.router.add_get("/focus.js", _send_script)
         site = web.Application()
         site.add_subapp(f"/{self.token}", inside)
         site.router.add_route("*", "/{path:.*}", _forbid)
@@ -80,6 +82,10 @@ class WebServer(Server):
 
 async def _forbid(_: web.Request) -> web.StreamResponse:
     raise web.HTTPForbidden(text="the address lacks its token: use the one that dlaunch top --serve printed\n")
+
+
+async def _send_script(_: web.Request) -> web.StreamResponse:
+    return web.FileResponse(_FOLDER / "focus.js")
 
 
 async def _add_headers(_: web.Request, response: web.StreamResponse) -> None:
