@@ -49,13 +49,14 @@ _READERS: tuple[_Reader, ...] = (
         "nvlink",
         (
             r"^\s*Link \d+: (?:[\d.]+ GB/s|<?inactive|Replay Errors|Recovery Errors|CRC \w+ ?Errors)|all links are"
-            r" inactive"
+            r" in[Aa]ctive"
         ),
         nvidia_smi.parse_nvlink,
     ),
     ("peer_access", r"CNS\s+= Chipset not supported|^\s*GPU\d+\s+(?:X|OK|GNS|CNS|TNS|NS|DR)\s", nvidia_smi.parse_p2p),
     ("ib_ports", r"^CA '", infiniband.parse_ibstat),
     ("ib_ports", r"^Infiniband device '", infiniband.parse_ibstatus),
+    ("ib_ports", r"^\s*hca_id:", infiniband.parse_devinfo),
     (
         "ib_counters",
         r"infiniband/[^/\s]+/ports/\d+/(?:hw_)?counters/|\b(?:SymbolErrorCounter|LinkDownedCounter|local_ack_timeout_err"
@@ -64,11 +65,11 @@ _READERS: tuple[_Reader, ...] = (
     ),
     ("acs", r"ACSCtl:", pci.parse_acs),
     ("pci_links", r"LnkSta:\s+Speed", pci.parse_links),
-    ("dcgm", r'"test_categories"|^\| Diagnostic\s+\| Result', _dcgm),
+    ("dcgm", r'"test_categories"|^[\s#>]*\| Diagnostic\s+\| Result', _dcgm),
     ("dcgm_links", r"NvLink Link Status", dcgm.parse_link_status),
     (
         "fabric_manager",
-        r"^\[[A-Z][a-z]{2} \d\d \d{4} [\d:]{8}\] \[\w+\] \[tid \d+\]",
+        r"^\[[A-Z][a-z]{2} \d\d \d{4} [\d:]{8}\] \[\w+\] \[tid \d+\]|\bnv-fabricmanager\[\d+\]: ",
         lambda text: fabric_manager.parse_fabric_manager(text.splitlines()),
     ),
     ("bandwidth", r"#\s*\(B\).*\(elements\)|Avg bus bandwidth", nccl_tests.parse_tables),

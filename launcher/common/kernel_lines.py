@@ -46,12 +46,13 @@ class KernelEvent:
 
 
 _BUS = r"(?P<bus>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
+_FUNCTION = r"(?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
 # Each pattern has a word that its lines contain: most lines are passed over by that alone.
 _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "xid",
         "Xid (",
-        r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<unknown>)'?)?"
+        r"NVRM: Xid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<xid>\d+)(?:, pid='?(?P<pid>\d+|<[^>]*>)'?)?"
         r"(?:, name=(?P<name>[^,]*))?,?\s*(?P<what>.*)",
     ),
     ("sxid", "SXid (", r"SXid \((?:PCI:)?(?P<bus>[0-9a-fA-F:.]+)\): (?P<xid>\d+),\s*(?P<what>.*)"),
@@ -66,6 +67,11 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         r"amdgpu (?P<bus>[0-9a-f:.]+): .*(?P<what>uncorrectable hardware error|ring \S+ timeout|GPU reset|GPU fault"
         r"|poison|page fault).*",
     ),
+    (
+        "amdgpu_error",
+        "amdgpu_job_timedout",
+        r"amdgpu_job_timedout.*?(?P<what>ring \S+ timeout)",
+    ),
     ("oom_killed", "ill", r"(?:Killed|Kill|reaped) process (?P<pid>\d+)[^(]*\((?P<name>[^)]*)\)"),
     ("oom_invoked", "oom-killer", r"(?P<name>\S+) invoked oom-killer"),
     ("oom_detail", "oom-kill:", r"oom-kill:(?:.*\btask=(?P<name>[^,]+),pid=(?P<pid>\d+))?"),
@@ -77,7 +83,15 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "soft_lockup",
         "lockup",
-        r"(?:soft|hard) lockup(?:.*stuck for (?P<seconds>\d+)s)?(?:.*\[(?P<name>[^:\]]+):(?P<pid>\d+)\])?",
+        r"(?:soft|hard) lockup(?:.*stuck for (?P<seconds>\d+)s)?(?:.*\[(?P<name>[^\]]+):(?P<pid>\d+)\])?",
+    ),
+    ("soft_lockup", "LOCKUP", r"hard LOCKUP on cpu \d+"),
+    ("soft_lockup", "rcu: INFO", r"rcu_\w+ (?:self-detected stall|detected (?:expedited )?stalls)"),
+    (
+        "segfault",
+        "traps:",
+        r"traps: (?P<name>\S+)\[(?P<pid>\d+)\]:? (?:general protection|trap \w+).* error:\w+"
+        r"(?: in (?P<library>[^\[\s]+))?",
     ),
     (
         "segfault",
@@ -89,7 +103,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "PCIe Bus Error",
         r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+): PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+)",
     ),
-    ("pcie_link_down", "Link Down", r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+):? .*Slot\([^)]*\): Link Down"),
+    ("pcie_link_down", "Link Down", rf"{_FUNCTION.replace('<bus>', '<port>')}.*Slot\([^)]*\): Link Down"),
     (
         "edac",
         "EDAC",
@@ -100,11 +114,13 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "Machine Check",
         r"(?:Fatal [Mm]achine [Cc]heck|Machine Check Exception|Machine check: Processor context corrupt)",
     ),
+    ("mce_fatal", "machine check", r"Fatal machine check"),
     (
         "iommu_fault",
         "fault",
-        r"(?:DMAR: (?!.*[Dd]river).*fault|arm-smmu.*fault)(?:.*\bdevice \[?(?P<bus>[0-9a-f:.]+))?",
+        r"(?:DMAR: (?!.*[Dd]river)(?:.*?\bdevice \[(?P<bus>[0-9a-f:.]+)\])?|arm-smmu).*fault",
     ),
+    ("iommu_fault", "IO_PAGE_FAULT device=", r"IO_PAGE_FAULT device=(?P<bus>[0-9a-f:.]+)"),
     ("iommu_fault", "IO_PAGE_FAULT", r"(?:(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+): )?AMD-Vi: .*IO_PAGE_FAULT"),
     ("peermem", "nvidia-peermem", r"nvidia-peermem .*ERROR (?P<what>.*)"),
     ("nvswitch", "nvidia-nvswitch", r"nvidia-nvswitch\d+: .*?(?P<what>(?:[Ff]atal|error|ERROR).*)"),
@@ -121,9 +137,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "mlx5_health",
         "mlx5_core",
-        r"mlx5_core (?P<bus>[0-9a-f:.]+).*?(?P<what>health compromised|Health issue|assert_var|"
-        r"module .* unplugged|Cable error|high temperature|command.*timeout|[Ll]ink down|poll_health|"
-        r"\w+\(0x[0-9a-f]+\) timeout|failed to allocate command entry).*",
+        rf"mlx5_core {_FUNCTION}.*?(?P<what>health compromised|Health issue|assert_var|"
+        r"module .* unplugged|Cable error|[Hh]igh temperature|insufficient power|command.*timeout|[Ll]ink down|"
+        r"poll_health|\w+\(0x[0-9a-f]+\) timeout|failed to allocate command entry).*",
     ),
     ("nfs_stall", "not responding", r"nfs: server (?P<server>\S+) not responding"),
     (
@@ -131,8 +147,9 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "rror",
         r"(?P<what>(?:EXT4-fs error|XFS .*(?:error|shutdown)|Buffer I/O error|I/O error, dev|LustreError).*)",
     ),
+    ("fs_error", "nvme nvme", r"(?P<what>nvme nvme\d+: (?:I/O .*timeout|controller is down).*)"),
     ("thermal", "hrottl", r"(?P<what>(?:cpu clock throttled|temperature above threshold).*)"),
-    ("nvrm_init_failed", "RmInitAdapter", r"NVRM: .*(?P<bus>[0-9a-f]{4}:[0-9a-f:.]+).*RmInitAdapter failed"),
+    ("nvrm_init_failed", "RmInitAdapter", rf"NVRM: .*{_FUNCTION}.*RmInitAdapter failed"),
 )
 PATTERNS: tuple[tuple[str, str, re.Pattern[str]], ...] = tuple((k, word, re.compile(p)) for k, word, p in _TABLE)
 _WORDS = sorted({word for _, word, _ in PATTERNS})

@@ -57,10 +57,13 @@ def _results(categories: Sequence[Mapping[str, Any]]) -> Iterator[DiagResult]:
 
 
 def parse_diag_text(text: str) -> Diagnostic:
-    """The table of `dcgmi diag -r N`; messages that wrap over table lines are joined."""
+    """The table of `dcgmi diag -r N`; messages that wrap over table lines are joined, notes (`Info`) passed over.
+
+    A row may tell of several GPUs (`Pass - GPUs: 0, 1`, below it `Fail - GPU: 2`, or a line for each): the worst counts.
+    """
     rows: list[tuple[str, str, str]] = []
     category = ""
-    for line in text.splitlines():
+    for line in map(_bare, text.splitlines()):
         if head := re.match(r"[|+]-+\s+(\w[\w /]*?)\s+-+\+", line):
             category = head[1]
             continue
@@ -72,21 +75,34 @@ def parse_diag_text(text: str) -> Diagnostic:
         elif rows:
             rows[-1] = (*rows[-1][:2], f"{rows[-1][2]} {cells[1]}")
     metadata = {name: value for where, name, value in rows if where == "Metadata"}
-    tests = [row for row in rows if row[0] != "Metadata"]
+    tests = [row for row in rows if row[0] != "Metadata" and not row[1].startswith("Info")]
     devices = metadata.get("GPU Device IDs Detected")
     return Diagnostic(
         metadata.get("DCGM Version"),
         metadata.get("Driver Version Detected"),
         len(devices.split(",")) if devices else None,
         len(tests),
-        tuple(_text_result(*row) for row in tests if not row[2].startswith("Pass")),
+        tuple(result for result in (_text_result(*row) for row in tests) if result.status != "Pass"),
     )
 
 
+def _bare(line: str) -> str:
+    """Without what a log, a comment or a quotation put before the table."""
+    return re.sub(r"^[^|+]*?(?=[|+])", "", line) if re.match(r"[\s#>]*[|+]", line) else line
+
+
+_MESSAGE = re.compile(r"(?:Error|Warning)\b")
+_WORST_FIRST = ("Fail", "Error", "Warn", "Skip", "Pass")
+
+
 def _text_result(category: str, test: str, value: str) -> DiagResult:
-    status = "Error" if test in ("Error", "Warning") else value.partition(" ")[0]
-    gpu = re.search(r"GPU\s*(?:ID)?:?\s*(\d+)", value)
-    return DiagResult(category, test, gpu and gpu[1], status, re.sub(r"\s+", " ", value))
+    said = re.findall(rf"\b({'|'.join(_WORST_FIRST)})\b", value)
+    worst = min(said, key=_WORST_FIRST.index, default=value.partition(" ")[0])
+    status = "Error" if _MESSAGE.match(test) else worst
+    named = re.search(rf"\b{status} - GPUs?: (\d[\d, ]*)|GPU(\d+): {status}\b", value)
+    gpu = named or re.search(r"GPU\s*(?:ID)?:?\s*(\d+)", f"{test} {value}")
+    which = next((group.strip(" ,") for group in gpu.groups() if group), None) if gpu else None
+    return DiagResult(category, test, which, status, re.sub(r"\s+", " ", value))
 
 
 def parse_nvlink_json(text: str) -> list[tuple[str, str, str]]:

@@ -41,10 +41,33 @@ def parse_ibstat(text: str) -> list[IbPort]:
                     int(part.partition(":")[0]),
                     values.get("state", "?"),
                     values.get("physical state", "?"),
-                    float(values.get("rate") or 0),
+                    _rate(values.get("rate", "")),
                     values.get("link layer", "?"),
                     int(values["base lid"]) if values.get("base lid", "").isdigit() else None,
                 )
+            )
+    return ports
+
+
+def _rate(text: str) -> float:
+    """The number of `100`, `40 (FDR10)` and `400 Gb/sec (4X NDR)`; 0 without one."""
+    found = re.match(r"\d+(?:\.\d+)?", text)
+    return float(found[0]) if found else 0.0
+
+
+def parse_devinfo(text: str) -> list[IbPort]:
+    """`ibv_devinfo`, which shows no rate, and the physical state only with `-v`: an active port is linked."""
+    ports = []
+    for block in re.split(r"^\s*hca_id:\s*", text, flags=re.MULTILINE)[1:]:
+        device = block.split(maxsplit=1)[0]
+        for part in re.split(r"^\s*port:\s*(?=\d)", block, flags=re.MULTILINE)[1:]:
+            values = dict(re.findall(r"^\s*(\w+):\s*(\S+)", part, flags=re.MULTILINE))
+            state = values.get("state", "?").removeprefix("PORT_")
+            physical = values.get("phys_state", "LinkUp" if state == "ACTIVE" else "?").replace("_", "")
+            lid = values.get("port_lid", "")
+            layer = values.get("link_layer", "?")
+            ports.append(
+                IbPort(device, int(part.split()[0]), state, physical, 0.0, layer, int(lid) if lid.isdigit() else None)
             )
     return ports
 
@@ -59,7 +82,6 @@ def parse_ibstatus(text: str) -> list[IbPort]:
     for head, end in zip(heads, [match.start() for match in heads[1:]] + [len(text)], strict=True):
         body = text[head.end() : end]
         values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in body.splitlines())}
-        rate = re.match(r"[\d.]+", values.get("rate", ""))
         lid = values.get("base lid", "")
         ports.append(
             IbPort(
@@ -67,7 +89,7 @@ def parse_ibstatus(text: str) -> list[IbPort]:
                 int(head["port"]),
                 values.get("state", "?").rpartition(" ")[2],
                 values.get("phys state", "?").rpartition(" ")[2],
-                float(rate[0]) if rate else 0.0,
+                _rate(values.get("rate", "")),
                 values.get("link_layer", "?"),
                 int(lid, 16) if lid.startswith("0x") else None,
             )
@@ -77,7 +99,9 @@ def parse_ibstatus(text: str) -> list[IbPort]:
 
 def parse_ibdev2netdev(text: str) -> dict[str, tuple[str, bool]]:
     """Device → (interface, interface is up). Up is the IP interface: InfiniBand without IPoIB always says Down."""
-    lines = re.finditer(r"^(\S+) port \d+ ==> (\S+) \((Up|Down)\)", text, re.MULTILINE)
+    lines = re.finditer(
+        r"^(?:[0-9a-f:.]+ )?(\S+) (?:\(.*\) .*)?port \d+ (?:\(\w+\) )?==> (\S+) \((Up|Down)\)", text, re.MULTILINE
+    )
     return {match[1]: (match[2], match[3] == "Up") for match in lines}
 
 

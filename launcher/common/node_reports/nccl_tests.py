@@ -6,7 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std\w+>:|\d+:(?=\s))\s*")
+_ROW = re.compile(  # size, count and type, behind whatever a launcher or a log put before them
+    r"(?:^|(?<=[\s:>)\]|]))\d+\s+\d+\s+(?:u?int\d+|u?int|char|half|float|double|bfloat16|f(?:loat|p)?8\w*)\s.*$"
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ def parse_tables(text: str) -> BandwidthTable:
 
 def parse_row(line: str) -> BandwidthRow | None:
     """A row ends in twice (time, algbw, busbw, errors); the columns before these differ by operation and version."""
-    cells = _PREFIX.sub("", line).split()
-    if len(cells) < 11 or not (cells[0].isdigit() and cells[1].isdigit()):
+    row = _ROW.search(line)
+    cells = row[0].split() if row else []
+    if len(cells) < 11:
         return None
     try:
         out, inside = [float(cell) for cell in cells[-8:-5]], [float(cell) for cell in cells[-4:-1]]

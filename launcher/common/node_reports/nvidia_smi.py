@@ -143,7 +143,7 @@ class NvLinks:
 
 _NVLINK_GPU = re.compile(r"\s*GPU (\d+): (.+?)(?: \(UUID: ([^)]*)\))?\s*$")
 _NVLINK_SPEED = re.compile(r"\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)\s*$")
-_NVLINK_ERROR = re.compile(r"\s*Link (\d+): ([\w ]+): (\d+|N/A)\s*$")
+_NVLINK_ERROR = re.compile(r"\s*Link (\d+)[:,] ([\w ]+): (\d+|N/A)\s*$")
 
 
 def parse_nvlink(text: str) -> list[NvLinks]:
@@ -167,7 +167,7 @@ def _links(gpu: int, name: str, lines: Sequence[str]) -> NvLinks:
         tuple(int(match[1]) for match in speeds if not match[2]),
         {(int(match[1]), match[2]): int(match[3]) for match in errors if match[3] != "N/A"},
         bool(errors) and all(match[3] == "N/A" for match in errors),
-        any("all links are inactive" in line for line in lines),
+        any("all links are inactive" in line.lower() for line in lines),
     )
 
 
@@ -199,9 +199,9 @@ def parse_monitor(text: str) -> list[dict[str, str]]:
     columns: list[str] = []
     samples = []
     for line in text.splitlines():
-        words = line.split()
-        if words[:2] == ["#", "gpu"]:
-            columns = words[1:]
-        elif words and not words[0].startswith("#") and columns:
+        words = line.lstrip("# ").split()
+        if line.startswith("#"):
+            columns = words if "gpu" in words else columns
+        elif words and columns:
             samples.append(dict(zip(columns, words, strict=False)))
     return samples
