@@ -74,7 +74,11 @@ _READERS: tuple[_Reader, ...] = (
     ),
     ("bandwidth", r"#\s*\(B\).*\(elements\)|Avg bus bandwidth", nccl_tests.parse_tables),
     ("waits", r"^\s*\[<(?:0|[0-9a-f]{8,16})>\]\s+\w+\+0x", processes.parse_stack),
-    ("waits", r"^\s*\d+\s+[DSRTtZI]\S*\s+(?:0|-|[a-z_][\w.]+)\s*$", processes.parse_wchan_table),
+    (
+        "waits",
+        r"^\s*\d+\s+[DSRTtZI]\S*\s+(?:0|-|[a-z_][\w.]+)\s*$|^(?=.*\bPID\b).*\bSTAT\b.*\bWCHAN\b",
+        processes.parse_wchan_table,
+    ),
 )
 _COMPILED = [(kind, re.compile(mark, re.MULTILINE), read) for kind, mark, read in _READERS]
 

@@ -59,7 +59,7 @@ def _results(categories: Sequence[Mapping[str, Any]]) -> Iterator[DiagResult]:
 def parse_diag_text(text: str) -> Diagnostic:
     """The table of `dcgmi diag -r N`; messages that wrap over table lines are joined, notes (`Info`) passed over.
 
-    A row may tell of several GPUs (`Pass - GPUs: 0, 1`, below it `Fail - GPU: 2`, or a line for each): the worst counts.
+    A row may tell of several GPUs (`Pass - GPUs: 0, 1`, below it `Fail - GPU: 2`, or one a line): the worst counts.
     """
     rows: list[tuple[str, str, str]] = []
     category = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _FRAME = re.compile(
@@ -60,8 +60,19 @@ def parse_stack(text: str) -> KernelWait | None:
 
 
 def parse_wchan_table(text: str) -> list[KernelWait]:
-    """`ps -o pid,stat,wchan` with or without its header."""
+    """`ps -o pid,stat,wchan` with or without its header; with one, in any order of columns and with others."""
+    if header := re.search(r"^(?=.*\bPID\b)(?=.*\bS(?:TAT)?\b).*\bWCHAN\b.*$", text, re.MULTILINE):
+        return list(_below(header[0].split(), text[header.end() :].splitlines()))
     lines = re.finditer(
         r"^\s*(?P<pid>\d+)\s+(?P<state>[A-Z])\S*\s+(?P<function>[\w.-]+)(?:[ \t].*)?$", text, re.MULTILINE
     )
     return [KernelWait(int(m["pid"]), m["state"], m["function"], None, wait_cause(m["function"])) for m in lines]
+
+
+def _below(names: Sequence[str], lines: Sequence[str]) -> Iterator[KernelWait]:
+    """Rows below a header; the last column (a command) may hold blanks."""
+    for line in lines:
+        row = dict(zip(names, line.split(maxsplit=len(names) - 1), strict=False))
+        state, function = row.get("STAT", row.get("S", "")), row.get("WCHAN", "")
+        if row.get("PID", "").isdigit() and state and function:
+            yield KernelWait(int(row["PID"]), state[0], function, None, wait_cause(function))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.common.node_reports import dcgm, fabric_manager, infiniband, nccl_tests, nvidia_smi
+from launcher.common.node_reports import dcgm, fabric_manager, infiniband, nccl_tests, nvidia_smi, processes
 
 
 def table(*rows: str) -> str:
@@ -82,3 +82,12 @@ def test_monitor_with_times_and_links_with_commas() -> None:
     assert (sample["gpu"], sample["pwr"]) == ("0", "627")
     (gpu,) = nvidia_smi.parse_nvlink("GPU 0: X (UUID: GPU-1)\n\t Link 1, CRC FLIT Error: 5\n")
     assert gpu.errors == {(1, "CRC FLIT Error"): 5}
+
+
+def test_waits_below_a_header_with_other_columns() -> None:
+    rows = ("12  1 Dl  rpc_wait_bit_killable python train.py", "13  1 R+  - ps")
+    text = "\n".join(["  PID  PPID STAT WCHAN  COMMAND", *rows])
+    assert [(one.pid, one.state, one.cause) for one in processes.parse_wchan_table(text)] == [
+        (12, "D", "nfs"),
+        (13, "R", None),
+    ]
