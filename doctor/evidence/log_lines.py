@@ -17,6 +17,8 @@ _PREFIXES = tuple(
     for pattern in (
         r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?",  # mpirun --tag-output
         r"\[rank(?P<rank>\d+)\]:?\s?",  # torch and torchrun
+        rf"\[?(?P<host>{_NAME}):(?P<pid>\d+):\d+:\d+\]\s+",  # UCX
+        rf"\[(?P<host>{_NAME}(?<!\.py)(?<!\.cc)(?<!\.cpp)):(?P<pid>\d+)\]\s+",  # Open MPI
         r"\{\"(?:log|message|msg|text)\": ?\"",  # docker's and others' JSON lines
         r"\[(?:default|worker)?(?P<local>\d+)\]:\s?",  # torchrun -t, others
         r"(?P<rank>\d{1,6}): ",  # srun -l

@@ -73,7 +73,10 @@ class LogFile:
 
 
 UNEXPLAINED = "nccl_warning"  # kind of NCCL's warnings that no signature names
-_FAILURE = re.compile(r"(?i)fail|error|mismatch|invalid|unable|cannot|could not|timed? ?out|abort|corrupt")
+_FAILURE = re.compile(
+    r"(?i)fail|error|mismatch|invalid|unable|cannot|could not|timed? ?out|abort|corrupt|unknown|unexpected|missing"
+    r"|denied|refused|exceed|\blost\b"
+)
 _INFO = "NCCL INFO "
 # A watchdog's line that a terminal broke at its width goes on in the next ones, unless those begin anew.
 _TORN = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\((?!.*\) ran for \d+ milliseconds)")
@@ -201,7 +204,8 @@ class LogReader:
         if b"NCCL " not in raw and KERNEL_WORDS.search(raw) and self._kernel_line(number, raw.decode(errors="replace")):
             return
         line = parse_line(raw.decode(errors="replace"), self.default, self.year)
-        self.last_time = line.time or self.last_time
+        if line.time is not None:  # glog's lines have no year: it is that of the last line that has one
+            self.last_time, self.year = line.time, time.gmtime(line.time).tm_year
         record = self.watchdog.read(line, f"{self.name}:{number}") if _watchdog().search(line.text) else None
         if record is not None:
             if len(self.timeouts) < MAX_WATCHDOG:

@@ -232,7 +232,10 @@ def absent(evidence: EvidenceSet) -> Iterator[Finding]:
         yield _never_met(
             late, "the rendezvous timed out: a node did not come, or came with another id, endpoint or node count"
         )
-    for source, found in _by(_key_waits(events.get("store_key_timeout", ())), "from").items():
+    waits = _key_waits(events.get("store_key_timeout", ()))
+    if events.get("exit_barrier"):
+        waits = [event for event in waits if event["key"]]  # the others are the agents' waits for each other's end
+    for source, found in _by(waits, "from").items():
         waited = f"rank {source}" if source else "another rank"
         yield _never_met(
             found, f"{waited} did not publish the key that the others wait for ({found[0]['key'] or 'unnamed'})", source

@@ -91,8 +91,8 @@ MEANINGS: Mapping[str, Meaning] = {
     # bootstrap
     "foreign_peer": Meaning(
         "bootstrap.foreign_peer",
-        "Something that is not a rank of this job connected to {who} (unexpected magic or a second check-in): another"
-        " job with the same address and port, a stale process, or a port scanner.",
+        "Something that is not a rank of this job connected to {who} (unexpected magic, command or check-in):"
+        " another job with the same address and port, a stale process, or a port scanner.",
         "end stale processes, give each job its own port, exclude the hosts from port scans",
         confidence=0.8,
     ),
@@ -132,6 +132,14 @@ MEANINGS: Mapping[str, Meaning] = {
         "bootstrap.stale_endpoint",
         "{who} came to a rendezvous that is already closed: its id was used by an earlier attempt.",
         "use a new rendezvous id and port for each attempt (torchrun --rdzv-id)",
+    ),
+    "exit_barrier": Meaning(
+        "hang.teardown",
+        "An agent ({who}) waited in vain at the exit barrier: the ranks of its node had ended, those of other nodes had"
+        " not, or their agents were gone.",
+        "look at the nodes that ended later: their ranks had more to do, or failed; the results of this node stand",
+        severity="warning",
+        confidence=0.6,
     ),
     "loopback_master": Meaning(
         "bootstrap.loopback_master",

@@ -222,7 +222,8 @@ def schedulers(evidence: EvidenceSet) -> Iterator[Finding]:
         )
     for event in [*events.get("task_exit", ()), *events.get("mpi_exit", ())]:
         what = event["what"] or (f"signal {event['signal']}" if event["signal"] else "")
-        if "Memory" in what or what in ("Killed", "signal 9"):
+        ended = what == "Killed" and any(one["node"] == event["node"] for one in events.get("slurm_cancelled", ()))
+        if not ended and ("Memory" in what or what in ("Killed", "signal 9")):
             sure = 0.9 if "Memory" in what else 0.5
             whose = (
                 f"rank {event['rank']}" if event["rank"] else f"task {event['tasks']}" if event["tasks"] else "a task"

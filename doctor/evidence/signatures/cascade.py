@@ -52,7 +52,7 @@ ROWS: list[tuple[str, str, str]] = [
         "slurm_cancelled",
         "CANCELLED",
         r"\*\*\* (?:STEP|JOB) (?P<job>\S+) ON (?P<node>\S+) CANCELLED AT (?P<time>\S+?)(?: DUE TO "
-        r"(?P<reason>[A-Z ]+))?(?: \*\*\*|$)",
+        r"(?P<reason>[A-Z ]+))?(?:, [^*]*)?(?: \*\*\*|$)",
     ),
     (
         "task_exit",
@@ -73,7 +73,7 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "crashed",
         "Signal: ",
-        rf"^\[[\w.-]+:\d+\] Signal: {_CRASH}",
+        rf"^(?:\[[\w.-]+:\d+\] )?Signal: {_CRASH}",
     ),
     ("mpi_exit", "ORTE daemon has unexpectedly", r"(?P<error>ORTE daemon has unexpectedly failed)"),
     ("ray_died", "died unexpectedly", r"(?P<error>(?:[Aa]ctor|[Ww]orker)(?: proc)?(?: [\w.-]+)?) died unexpectedly"),
