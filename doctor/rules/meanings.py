@@ -91,7 +91,7 @@ MEANINGS: Mapping[str, Meaning] = {
     # bootstrap
     "foreign_peer": Meaning(
         "bootstrap.foreign_peer",
-        "Something that is not a rank of this job connected to {who} (unexpected magic, command or check-in):"
+        "Something that is not a rank of this job connected to {who} (bad magic or command, or a second check-in):"
         " another job with the same address and port, a stale process, or a port scanner.",
         "end stale processes, give each job its own port, exclude the hosts from port scans",
         confidence=0.8,
