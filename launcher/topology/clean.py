@@ -22,8 +22,9 @@ CELL_END = re.compile(r"</t[dh]>", re.IGNORECASE)
 TAG = re.compile(r"</?(?:pre|code|span|font|table|t(?:head|body|r|d|h)|p|div|b|i|ul|li)\b[^<>]*>", re.IGNORECASE)
 LABEL = r"(?:(?:[A-Z]{1,2}[PLC]U|NIC)\d|mlx\d_\d)"
 KIND = r"(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|XGMI|PCIE|HCCS|MX)"
-LEADS = re.compile(  # of quoting, of a patch, of numbering; a PCI address is none
-    r"^\s*(?:>\s?)+(?=\s|[A-Za-z])|^\+(?=\s|\w)|^\s*(?![0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:)\d+[:.](?=[\t ]|[A-Za-z])"
+LEADS = re.compile(  # of quoting, of a comment, of a patch, of numbering; a PCI address is none
+    r"^\s*(?:>\s?)+(?=\s|[A-Za-z])|^\s*(?://|#)+(?=\s|[A-Za-z])|^\+(?=\s|\w)"
+    r"|^\s*(?![0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:)\d+[:.](?=[\t ]|[A-Za-z])"
 )
 GLUED_ROW = re.compile(rf"(?<!\S)({LABEL}\d*)(?={KIND}(?![a-z]))")  # `GPU0X`: tabs lost behind the label too
 QUOTED = re.compile(r"^\s*(?:- )?(['\"])([^'\"]*)\1,?\s*$")  # a line as an item of a list

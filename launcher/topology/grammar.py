@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from launcher.topology.links import COUNTED_GBPS, P2P_CELLS, PLAIN_KINDS, SELF_CELLS, UNKNOWN_CELLS, split_kind
 
 BDF = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
-DEVICE = re.compile(rf"(?!CPU)[A-Z]{{1,2}}[PLC]U\d+|GPU \d+/\d+|Phy-ID\d+|{BDF}")
+DEVICE = re.compile(rf"(?!CPU)[A-Z]{{1,2}}[PLC]U\d+|GPU \d+/\d+|Device \d+|Phy-ID\d+|{BDF}")
 NIC = re.compile(r"NIC\d+|(?:mlx\d|hfi\d|xsc|cxi|efa|hns|erdma|mana|ionic|qedr|bnxt_re|irdma|siw|rxe)\w*\d")
 GLUED_LABELS = re.compile(r"(?:[A-Z]{1,2}[PLC]U|NIC)\d+|[a-z]+\d_\d+|[a-z]+_?[a-z]*\d+")
 TITLE = re.compile(r"(?:CPU|NUMA|Node)\s+Affinity|GPU\s+NUMA\s+ID")
 CUT_TITLE = re.compile(r"(?<!\S)(?:(CPU|NUMA|Node)(?:\s+A\w*)?|GPU(?:\s+N\w*(?:\s+I\w*)?)?)\s*$")
-TOKEN = re.compile(r"GPU \d+/\d+|\S+")
+TOKEN = re.compile(r"GPU \d+/\d+|Device \d+(?!\S)|\S+")
 NAME = re.compile(r"[A-Za-z][\w.\-]*")
 AFFINITY = re.compile(r"\d[\d,\-]*|N/A")
 OTHER_CELLS = re.compile(r"ENABLED|DISABLED|True|False|\d+(?:-\d+)?|\d+(?:,\d+)+")
@@ -80,7 +80,7 @@ def odd_labels(lines: Sequence[str]) -> frozenset[str]:
     """
     found = set()
     for line in lines[1:]:
-        label, *rest = line.split() or [""]
+        label, *rest = TOKEN.findall(line) or [""]
         if NAME.fullmatch(label) and re.search("[a-z]", label) and "X" in rest and all(map(is_cell, rest[:3])):
             found.add(label)
     return frozenset(found)

@@ -94,7 +94,7 @@ def device_names(labels: Sequence[str]) -> dict[str, str]:
 
 def device(label: str, names: Mapping[str, str], affinity: Affinity, numa: Mapping[int, int]) -> Device:
     name = names[label]
-    plain = re.fullmatch(r"(?:[A-Z]+|Phy-ID)(\d+)", name)
+    plain = re.fullmatch(r"(?:[A-Z]+|Phy-ID|Device )(\d+)", name)
     index = int(plain[1]) if plain else list(names).index(label)
     bdf = short_bdf(label) if re.fullmatch(BDF, label) else None
     return Device(index, name, bdf=bdf, numa=numa.get(index, affinity.numa), cpus=affinity.cpus)

@@ -121,6 +121,7 @@ PAIR = {"GPU0-GPU1": "NV4", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
 @pytest.mark.parametrize(
     "text",
     [
+        "//\tGPU0\tGPU1\tGPU2\n//GPU0\tX\tNV4\tSYS\n//GPU1\tNV4\tX\tSYS\n//GPU2\tSYS\tSYS\tX\n",
         "GPU0GPU1GPU2CPU AffinityNUMA Affinity\nGPU0XNV4SYS0-30\nGPU1NV4XSYS0-30\nGPU2SYSSYSX4-71\n",
         ",GPU0,GPU1,GPU2,CPU Affinity\nGPU0,X,NV4,SYS,0-3\nGPU1,NV4,X,SYS,0-3\nGPU2,SYS,SYS,X,4-7\n",
         '["\\tGPU0\\tGPU1\\tGPU2",\n"GPU0\\tX\\tNV4\\tSYS",\n"GPU1\\tNV4\\tX\\tSYS",\n"GPU2\\tSYS\\tSYS\\tX"\n]\n',
@@ -128,7 +129,7 @@ PAIR = {"GPU0-GPU1": "NV4", "GPU0-GPU2": "SYS", "GPU1-GPU2": "SYS"}
         "<td>SYS</td></tr><tr><td>GPU1</td><td>NV4</td><td>X</td><td>SYS</td></tr><tr><td>GPU2</td><td>SYS</td>"
         "<td>SYS</td><td>X</td></tr></table>",
     ],
-    ids=["all tabs lost", "commas", "list of lines", "table of a page"],
+    ids=["a comment", "all tabs lost", "commas", "list of lines", "table of a page"],
 )
 def test_pasted_forms(text: str) -> None:
     assert kinds(parse_topology(text)) == PAIR
@@ -252,3 +253,10 @@ def test_a_shortened_title_is_one_and_an_old_rocm_line_tells_the_node() -> None:
 def test_a_last_row_that_ends_in_its_last_column_is_whole() -> None:
     text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\tX\tNV4\t\t0\t\tN/A\nGPU1\tNV4\tX\t\t1\t\tN/A"
     assert [device.numa for device in parse_topology(text).devices] == [0, 1]
+
+
+def test_devices_by_that_name() -> None:
+    text = "| X | Device 0 | Device 1 |\n|---|---|---|\n| Device 0 | X | NODE |\n| Device 1 | NODE | X |\n"
+    found = parse_topology(text)
+    assert [device.index for device in found.devices] == [0, 1] and found.nics == ()
+    assert kinds(found) == {"Device 0-Device 1": "NODE"}
