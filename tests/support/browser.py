@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import os
+import signal
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +33,7 @@ class Browser:
             f"--user-data-dir={self._profile.name}",
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
         )
         self._session = ClientSession()
         self._page = await asyncio.wait_for(self._connect(), PATIENCE_S)
@@ -43,8 +46,8 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self._session.close()
-        self._process.kill()
-        await self._process.wait()
+        os.killpg(self._process.pid, signal.SIGTERM)  # the program is a shell's child, and has many of its own
+        await asyncio.wait_for(self._process.wait(), PATIENCE_S)
         self._profile.cleanup()
 
     async def open(self, address: str) -> None:
