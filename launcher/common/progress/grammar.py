@@ -46,7 +46,7 @@ _BAR = re.compile(
 _HELD_OUT_LINE = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat\w*|eval|evaluat\w*|test|testing|inference|sanity|predict\w*|"
     r"generating|cv(?= batch\b))"
-    r"(?![\w/.\-]|\s*[:=]\s*(?:n/a|nan|[-\d.])|[ _](?:\w+ )?loss)",
+    r"(?![\w/.\-]|\s*[:=]\s*(?:n/a|nan|[-\d.])|[ _](?:\w+ )?(?:loss|acc(?:uracy)?\b))",
     re.I,
 )
 _HELD_OUT = re.compile(r"valid|eval|test", re.I)
@@ -71,6 +71,7 @@ _OTHER_BAR = re.compile(
     r"rollout|decod",
     re.I,
 )
+_EPOCHS_BAR = re.compile(r"\W*epochs?\W*", re.I)
 _TRAINING_BAR = re.compile(r"epoch|train|step|iter|loss|batch|progress|episode|^[\s\d./GMgm%:-]*$", re.I)
 _RANK_PREFIX = re.compile(r"\W*(?:\d+|[\w.\-]*\d|\w[\w.\- ]*[,( ]+(?:pid|rank|ip)=[\w.]+)?\W*")
 _PLACES = (
@@ -88,7 +89,8 @@ _PLACES = (
     re.compile(r"loss\W+[\d.]+\s+\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"第\s*(?P<step>\d+)\s*(?:步|次|批|个)"),
     re.compile(r"^\W*(?P<step>\d+)\s*/\s*(?P<total>\d+)\]?\W+(?:\w+\s|train(?:ing)?_)?loss", re.I),
-    re.compile(r"\btrain(?:ing)?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
+    re.compile(r"^\W*(?P<step>\d+)\s+[\d.]+ m?s run,.*?\s(?P<loss>[\d.]+|nan) loss\b"),
+    re.compile(r"\btrain(?:ing)?\]?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s+\|\s+<\s+\|"),  # [12/90 01:50 < 08:31, 0.2 it/s, Epoch 1/3]
     re.compile(r"(?:^|\]\s*)\[\s*(?P<step>\d+)\s*\]\s+[a-z_/]+="),
     re.compile(r"\b(?:step|iter|iteration|update)\W{1,6}(?P<step>\d+)\W{1,4}(?:\w+\s)?loss", re.I),
@@ -97,6 +99,7 @@ _PLACES = (
 _DICT = re.compile(r"[^{}]{0,120}\{\s*[\w/]+:")  # the quotes are gone by then
 _HEADER = re.compile(
     r"\[?\b(?:step|batch|iter|iteration|update)\s?[=: ]\s?(?P<step>\d+)\s*/\s*(?P<total>\d+)(?:ba)?"
+    r"(?:\W+global_step:\s*(?P<whole>\d+))?"
     r"(?:,\s*epoch=(?P<epoch>[\d.]+))?(?:,\s*\w+=[\d:. a-z,]*)*[\]:=\s*\-|─━]*$",
     re.I,
 )
@@ -133,6 +136,8 @@ def header(text: str) -> Progress | None:
     if found is None or _NO_STEP_LINE.search(text):
         return None
     epoch = found["epoch"]
+    if found["whole"]:  # and the counter of the epoch before it
+        return Progress(int(found["whole"]))
     return Progress(int(found["step"]), int(found["total"]), float(epoch) if epoch else None)
 
 
@@ -174,7 +179,7 @@ def read_line(text: str) -> Reading | None:
         or _is_setting(found, reading.progress)
         or _NO_STEP_LINE.search(text)
         or _COMPLAINT.search(text)
-        or _only_losses_of_both(reading)
+        or _only_losses_of_both(reading, found)
     ):
         return None
     return replace(reading, row=row)
@@ -197,11 +202,12 @@ def _is_setting(found: list[Pair], progress: Progress) -> bool:
     return told == {"lr"} and any(pair.number == progress.step and pair.key.lower().endswith("s") for pair in found)
 
 
-def _only_losses_of_both(reading: Reading) -> bool:
-    """A training and a validation loss and nothing else: the report of an evaluation."""
+def _only_losses_of_both(reading: Reading, found: list[Pair]) -> bool:
+    """A training and a validation loss and nothing else of training: the report of an evaluation."""
     progress = reading.progress
     others = (getattr(progress, name) for name in EVIDENCE if name != "loss")
-    return reading.held_out and progress.memory_bytes is None and all(value is None for value in others)
+    more = any(pair.key.lower().startswith("train") and "loss" not in pair.key.lower() for pair in found)
+    return not more and reading.held_out and progress.memory_bytes is None and all(value is None for value in others)
 
 
 def _read_bar(text: str, bar: re.Match[str]) -> Reading | None:
@@ -214,7 +220,8 @@ def _read_bar(text: str, bar: re.Match[str]) -> Reading | None:
     known = progress.measured or (bar["percent"] and (bare or _TRAINING_BAR.search(described) is not None))
     if not known or int(bar["n"]) == 0 or _of_held_out(described) or _NO_STEP_LINE.search(described):
         return None
-    if _OTHER_BAR.search(described) and progress.loss is None:
+    other = _OTHER_BAR.search(described) or _EPOCHS_BAR.fullmatch(described)
+    if other and progress.loss is None:
         return None
     rate = _bar_rate(bar)
     if bar["unit"] and rate is None and bar["rate"] != "?":

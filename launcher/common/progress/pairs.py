@@ -17,7 +17,7 @@ _DATES = re.compile(
     r"|\b\d\d?/\d\d?(?:/\d{2,4})?[ T]\d\d:\d\d(?::\d\d)?(?! <)"  # 08/21 02:58:41, but 12/90 01:50 < 08:31 is a bar
     r"|(?:\d+ days?, ?)?(?<![\d.])\d{1,3}:\d\d(?::\d\d)?(?:\.\d+)?(?![\d.])"  # 0:22:35
 )
-_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:_\d{3})+(?![\d_])|\d+|(?=\.\d))(?:\.\d*)?(?:[eE][-+]?\d+)?"
 _TOKEN = re.compile(
     r"(?P<word>[^\W\d][\w/@.%\-]*(?:\s?\([^()|:=]{1,24}\)(?=\s*[:=：]))?(?:\([A-Za-z]{1,12}\))?)"
     rf"|(?P<number>{_NUMBER})(?:\s*/\s*(?P<of>{_NUMBER})(?![\w/]))?(?P<suffix>[A-Za-zµ%][\w/%]*|/s(?:ec)?\b(?:/\w+)?)?"
@@ -60,7 +60,7 @@ def without_times(text: str) -> str:
 
 
 def to_number(text: str) -> float:
-    return float(text.replace(",", ""))
+    return float(text.replace(",", "").replace("_", ""))
 
 
 def pairs(text: str) -> list[Pair]:

@@ -11,7 +11,7 @@ from launcher.common.progress.vocabulary import meaning
 _SEPARATORS = tuple(map(re.compile, (r"\s*,\s*", r"\s*\|\s*", r"\s*\t\s*", r"\s{2,}")))
 _NAME = re.compile(r"[^\W\d][\w/ .()%\-]{0,40}")
 _NUMBER = re.compile(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?|nan|inf", re.I)
-_NOTHING = re.compile(r"[-–]*|n/?a|none|no log", re.I)
+_NOTHING = re.compile(r"[-–]*|n/?a|none|no log|\d{4}-\d\d-\d\d[T ][\d:.+Z]+", re.I)
 _LEAST = 2  # columns
 _LONGEST = 1000  # characters of a line of names
 

@@ -18,11 +18,12 @@ COUNTERS = {  # name -> how far it is trusted to be *the* step, where a line has
     "current_steps": 3, "step_i": 3, "batch": 1, "up": 4, "upd": 4, "batch_idx": 1, "minibatch": 1, "批次": 1,
 }  # fmt: skip
 _TIMES = (
-    "step_time", "time_per_step", "iter_time", "time_per_iteration", "time_per_iter", "elapsed_time_per_iteration",
-    "iteration_time", "batch_time", "time", "seconds", "took", "dt", "step_avg", "timer", "batch_cost", "step_cost",
-    "train_step_timing", "step_timing", "total_step_time", "train_step_time", "s/it", "s/iter", "s/step", "sec/step",
-    "sec/iter", "seconds/step", "elapsed_time_per_step", "step_duration", "time/step", "time/iter", "avg_batch_cost",
-    "time_per_batch", "iter_dt", "per_step_time", "ms", "batch_timing", "secs/step", "s/batch", "sec/batch",
+    "btime", "step_time", "time_per_step", "iter_time", "time_per_iteration", "time_per_iter",
+    "elapsed_time_per_iteration", "iteration_time", "batch_time", "time", "seconds", "took", "dt", "step_avg",
+    "timer", "batch_cost", "step_cost", "train_step_timing", "step_timing", "total_step_time", "train_step_time",
+    "s/it", "s/iter", "s/step", "sec/step", "sec/iter", "seconds/step", "elapsed_time_per_step", "step_duration",
+    "time/step", "time/iter", "avg_batch_cost", "time_per_batch", "iter_dt", "per_step_time", "ms", "batch_timing",
+    "secs/step", "s/batch", "sec/batch",
 )  # fmt: skip
 _RATES = (
     "it/s", "iter/s", "iters/s", "steps/s", "step/s", "train_speed", "batch/s", "it/sec", "iter/sec", "steps/sec",

@@ -120,6 +120,11 @@ LINES = [
     ("train.py:341 in record_metrics -- tflops=181.5 step=12 loss=2.5 tgs (tokens/gpu/second)=4123.5",
      {"step": 12, "loss": 2.5, "tflops": 181.5}),
     ("DEBUG TRAIN Batch 3/12 loss 2.5 acc 0.125 lr 0.5 grad_norm 1.5 rank 0", {"step": 12, "epoch": 3, "loss": 2.5}),
+    ("    12 93.5 s run, 2.5 loss, 0.000000000001 LR, 642.5 GB used,  19644.5 GFLOPS", {"step": 12, "loss": 2.5}),
+    ("Rank: 0; [ep: 1] iter: 12; lr: 0.5; loss: 2.5; btime(ms): 125; eta: 0:00:08;", {"step": 12, "step_s": 0.125}),
+    ("[10:00:00] [train] [12/90] loss=2.5, 0.5s/step", {"step": 12, "total": 90, "loss": 2.5, "step_s": 0.5}),
+    ("step=12_000 loss=2.5", {"step": 12000, "loss": 2.5}),
+    ("Iter: 12, Train Loss: 2.5, Train Acc: 41.5%, Val Loss: 2.75, Val Acc: 40.5%", {"step": 12, "loss": 2.5}),
     ("step 12 loss nan grad_norm inf", {"step": 12, "loss": "nan", "grad_norm": "inf"}),
     ("Epoch 1:  12%|█▏ | 12/90 [00:12<01:28, 1.00s/it][loss=2.5]", {"step": 12, "loss": 2.5, "epoch": 1}),
     ("12/90, train_loss: 0.25", {"step": 12, "total": 90, "loss": 0.25}),
@@ -173,6 +178,7 @@ def test_a_line_gives_its_step(line: str, expected: dict[str, Any]) -> None:
         "(valid: 1 ): 100%|####| 313/313 [00:03<00:00, 84.5it/s, train_loss=0.75]",
         "Progress on:eval 12.0it/50.0it rate:2.5it/s remaining:00:20 elapsed:00:10 postfix:loss=3.5",
         "Processed prompts: 100%|██| 64/64 [00:12<00:00, 5.12it/s, est. speed input: 12.5 toks/s, output: 41.5 toks/s]",
+        "Epoch:  33%|███▎      | 1/3 [12:12<24:24, 732.1s/it]",
         "Scoring batches:  12%|█▏  | 12/100 [00:12<01:28, 1.0s/it]",
         "Skipping batch 12 (loss=nan)",
         "AssertionError: step 12: loss 2.5 != 2.25",
@@ -202,6 +208,14 @@ def test_a_block_gathers_its_lines() -> None:
     assert one(text)["loss"] == 2.5
 
 
+def test_the_global_counter_of_a_header_is_the_step() -> None:
+    text = (
+        " --> TIME: 2031-05-01 10:00:00 -- STEP: 3/90 -- GLOBAL_STEP: 312\n | > loss: 2.5 (2.75)\n | > step_time: 0.5\n"
+    )
+    record = one(text)
+    assert (record["step"], record["loss"], record["step_s"]) == (312, 2.5, 0.5)
+
+
 def test_a_header_without_measures_is_no_step() -> None:
     assert read("==== Step 2/5 ====\nFetching the sources\n") == []
 
@@ -217,6 +231,13 @@ def test_numbers_under_the_names_of_columns_are_read_by_them(separator: str) -> 
     first, second = read("".join(separator.join(row.split(" ")) + "\n" for row in rows))
     assert (first.step, first.loss, first.lr, first.step_s, first.line) == (12, 2.5, 1e-4, 0.25, 2)
     assert second.step == 13 and math.isnan(second.loss or 0)
+
+
+def test_a_table_with_a_column_of_dates() -> None:
+    records = read(
+        "train/loss_step,global_step,created_at\n0.25,49.0,2031-11-07 06:02:10.4\n0.5,99.0,2031-11-07 06:09:01.7\n"
+    )
+    assert [(record.step, record.loss) for record in records] == [(49, 0.25), (99, 0.5)]
 
 
 def test_a_table_with_a_column_of_validation_tells_training_steps() -> None:
