@@ -56,6 +56,7 @@ _THREAD = re.compile(
     r"""^(?P<prefix>.{0,120}?)(?:
       Thread\ (?P<pyspy>0[xX][0-9A-Fa-f]+|\d+)\ \((?P<state>active|idle)(?P<gil>\+gil)?\)(?::\ "(?P<name>[^"]*)")?
     | (?P<current>Current\ )?[Tt]hread\ 0x[0-9a-f]+(?:\ \[(?P<label>[^\]]*)\])?\ \(most\ recent\ call\ first\):
+    | \*?\ *thread\ \#(?P<lldb>\d+)(?:,\ name\ =\ '(?P<called>[^']*)')?.*
     | Thread\ (?P<gdb>\d+)\ \((?:Thread\ 0x[0-9a-f]+\ )?\(?LWP\ (?P<lwp>\d+)\)?(?:\ "(?P<title>[^"]*)")?.*
     )""",
     re.X,
@@ -67,11 +68,16 @@ _GDB_FRAME = re.compile(
     r"^\s*#\d+\s+(?:0x[0-9a-f]+ in )?(?P<name>[^\s(]+(?:<[^(]*>)?[^\s(]*)\s*\(.*?"
     r"(?:\) (?:at (?P<file>[^\s:]+):(?P<line>\d+)|from (?P<lib>\S+))|\)?\s*$)"
 )
+_LLDB_FRAME = re.compile(
+    r"^\s*\*?\s*frame #\d+: 0x[0-9a-f]+ (?P<lib>[^`\s]+)`(?P<name>[^(+]+?)(?:\(.*?\))?"
+    r"(?: at (?P<file>[^\s:]+):(?P<line>\d+)\S*)?(?: \+ \d+)?\s*$"
+)
 _PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<command>.*)")
+_FRAMES = (_FAULT_FRAME, _GDB_FRAME, _LLDB_FRAME, _PYSPY_FRAME)
 _PREFIX_RANK = re.compile(r"(?i)rank[\s:=#]*(\d+)|^\[?(\d+)\]?:")
 _ANY_THREAD = re.compile(
     rb"Thread (?:0[xX][0-9A-Fa-f]+|\d+) \((?:active|idle)|hread 0x[0-9a-f]+ (?:\[[^\]]*\] )?\(most recent call first\)"
-    rb"|^Thread \d+ \(.*LWP \d+|^#\d+\s+(?:0x[0-9a-f]+ in )?\S+ \(",
+    rb"|^Thread \d+ \(.*LWP \d+|^\*? *thread #\d+|^#\d+\s+(?:0x[0-9a-f]+ in )?\S+ \(",
     re.M,
 )
 _MARKS = (b"hread ", b"#0 ")  # one of which any text with stacks holds
@@ -135,7 +141,7 @@ class _Reader:
 
     def frame(self, line: str) -> None:
         text = line[len(self.prefix) :] if self.prefix and line.startswith(self.prefix) else line
-        found = _FAULT_FRAME.match(text) or _GDB_FRAME.match(text) or _PYSPY_FRAME.match(text)
+        found = next((match for form in _FRAMES if (match := form.match(text))), None)
         if found and len(self.frames) < MAX_FRAMES:
             self.frames.append(_frame(found))
         elif text.strip() and not text.startswith((" ", "\t", "#")):
@@ -173,9 +179,9 @@ def _titled(label: str) -> int | None:
 def _thread(header: Mapping[str, str | None], frames: list[Frame]) -> Thread:
     state = header["state"]
     identity = header["lwp"] or (header["pyspy"] or "").removeprefix("0x").removeprefix("0X")
-    native = header["gdb"] is not None or any(".so" in frame.filename for frame in frames)
+    native = header["gdb"] is not None or header["lldb"] is not None or any(".so" in frame.filename for frame in frames)
     return Thread(
-        name=(header["name"] or header["label"] or header["title"] or "")[:80],
+        name=(header["name"] or header["label"] or header["title"] or header["called"] or "")[:80],
         frames=tuple(frames),
         active=None if state is None else state == "active",
         native=native,
@@ -185,7 +191,7 @@ def _thread(header: Mapping[str, str | None], frames: list[Frame]) -> Thread:
 
 
 def _tool(header: Mapping[str, str | None]) -> str:
-    return "py-spy" if header["pyspy"] else "gdb" if header["gdb"] else "faulthandler"
+    return "py-spy" if header["pyspy"] else "gdb" if header["gdb"] or header["lldb"] else "faulthandler"
 
 
 def _frame(found: re.Match[str]) -> Frame:

@@ -11,8 +11,8 @@ from doctor.evidence.source import Parser, Source, looks_like_text
 from launcher.common.node_reports import dcgm, fabric_manager, infiniband, nccl_tests, nvidia_smi, pci, processes
 
 ReportKind = Literal[
-    "gpus", "gpu_table", "nvlink", "peer_access", "ib_ports", "ib_counters", "acs", "pci_links", "dcgm", "dcgm_links",
-    "fabric_manager", "bandwidth", "waits",
+    "gpus", "gpu_table", "gpu_matrix", "nvlink", "peer_access", "ib_ports", "ib_counters", "acs", "pci_links", "dcgm",
+    "dcgm_links", "fabric_manager", "bandwidth", "waits",
 ]  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def _dcgm(text: str) -> object:
 _READERS: tuple[_Reader, ...] = (
     (
         "gpus",
-        r"NVSMI LOG|^\s*(?:Clocks (?:Event|Throttle) Reasons|ECC Errors|Remapped Rows|Retired Pages)\s*$",
+        r"NVSMI LOG|^\s*(?:Clocks (?:Event|Throttle) Reasons|ECC Errors|Remapped Rows|Retired Pages|Fabric)\s*$",
         nvidia_smi.parse_query,
     ),
     (
@@ -53,6 +53,7 @@ _READERS: tuple[_Reader, ...] = (
         ),
         nvidia_smi.parse_nvlink,
     ),
+    ("gpu_matrix", r"^\s*GPU\d+\s.*\bNV\d+\b", nvidia_smi.parse_matrix),
     ("peer_access", r"CNS\s+= Chipset not supported|^\s*GPU\d+\s+(?:X|OK|GNS|CNS|TNS|NS|DR)\s", nvidia_smi.parse_p2p),
     ("ib_ports", r"^CA '", infiniband.parse_ibstat),
     ("ib_ports", r"^Infiniband device '", infiniband.parse_ibstatus),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.agent.recorder_hook import FIFO
+from launcher.agent.standing import wake
 
 WAKE_S = 0.02
 NO_HOOK = "the rank has no trigger (it was not started by dlaunch, or its Python runs with -I, -E or -S)"
@@ -44,7 +44,7 @@ def _ask(fifo: Path, deadline: float) -> str:
     """Wake the thread behind a FIFO; why it was not possible, or an empty text."""
     while True:
         try:
-            descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            wake(fifo)
         except FileNotFoundError:
             return NO_HOOK
         except OSError as error:
@@ -53,9 +53,8 @@ def _ask(fifo: Path, deadline: float) -> str:
             if time.monotonic() > deadline:
                 return "its trigger does not listen: the process has ended, or is still busy with an earlier request"
             time.sleep(WAKE_S)
-            continue
-        os.close(descriptor)
-        return ""
+        else:
+            return ""
 
 
 def _stamp(prefix: str) -> int:

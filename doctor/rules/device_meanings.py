@@ -68,6 +68,13 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
         "A GPU of {who} is lost: it has fallen off the bus.",
         "power-cycle the host; check the kernel log (Xid 79), PCIe, power and temperature",
     ),
+    "ras_count": Meaning(
+        "gpu.ecc",
+        "GPU {gpu} of {who} counts {count} uncorrectable errors in {block}.",
+        "drain the node and reset the GPU; replace it if the count rises again",
+        ("gpu", "block"),
+        confidence=0.8,
+    ),
     "gpu_unread": Meaning(
         "gpu.xid",
         "GPU {gpu} ({bus}) of {who} answers nvidia-smi with ERR!: the driver has lost touch with it.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from doctor.evidence import EvidenceSet
 from doctor.rules import Rule, healthy
@@ -27,6 +28,7 @@ _SLOW_BITS = {
     0x40: "HW Thermal Slowdown",
     0x80: "HW Power Brake Slowdown",
 }
+_TELLING = ("ecc.", "retired_pages", "remapped_rows", "clocks_event_reasons", "clocks_throttle_reasons")
 _CSV_ERRORS = {
     "ecc.errors.uncorrected.volatile.total": "uncorrected memory errors since the last reset",
     "retired_pages.double_bit.count": "pages retired for double-bit errors",
@@ -40,7 +42,7 @@ def gpu_tables(evidence: EvidenceSet) -> Iterator[Finding]:
     for where, table in reports(evidence, "gpus", CsvTable):
         found = [finding for row in range(len(table.rows)) for finding in _row(where, table, row)]
         yield from found
-        if not found and table.rows:
+        if not found and table.rows and any(column.startswith(_TELLING) for column in table.columns):
             yield healthy(f"nvidia-smi of {where}: no memory error, no hardware slowdown")
 
 
@@ -63,6 +65,7 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
         column = text.lower().replace(" ", "_")
         if cell(f"clocks_event_reasons.{column}", f"clocks_throttle_reasons.{column}") == "Active":
             reasons.append(text)
+    yield from _narrow(where, name, cell)
     if reasons:
         yield Finding(
             "gpu.clock_throttled",
@@ -74,7 +77,43 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
         )
 
 
+def _narrow(where: str, name: str, cell: Callable[..., str]) -> Iterator[Finding]:
+    """A PCIe link with fewer lanes than it has; a lower generation alone is how an idle device saves power."""
+    width, most = (number(cell(f"pcie.link.width.{which}")) for which in ("current", "max"))
+    if width and most and width < most:
+        generations = " and ".join(filter(None, (cell("pcie.link.gen.current"), cell("pcie.link.gen.max"))))
+        yield Finding(
+            "host.pcie_degraded",
+            "error",
+            f"The PCIe link of {name} runs ×{width:.0f} of ×{most:.0f}"
+            f"{' (generations now and at most: ' + generations + ')' if generations else ''}.",
+            "reseat the card or riser; check the slot's bifurcation in the BIOS",
+            0.8,
+            evidence=note(where, f"{name}: width {width:.0f} of {most:.0f}"),
+        )
+
+
+def matrices(evidence: EvidenceSet) -> Iterator[Finding]:
+    """`nvidia-smi topo -m`: a GPU without NVLink among GPUs that have links to all the others."""
+    for where, pairs in reports(evidence, "gpu_matrix", dict):
+        linked: Counter[str] = Counter(one for (one, _), kind in pairs.items() if kind.startswith("NV"))
+        gpus = {one for one, _ in pairs}
+        most = max(linked.values(), default=0)
+        bare = sorted((gpu for gpu in gpus if not linked[gpu]), key=lambda gpu: int(gpu[3:]))
+        if bare and most > 1 and most >= len(gpus) - len(bare) - 1:
+            yield Finding(
+                "gpu.nvlink_missing",
+                "error",
+                f"{', '.join(bare)} has no NVLink to any GPU where the others have links to each other.",
+                "nvidia-smi nvlink -s; reset the GPUs, check the Fabric Manager, reseat or replace",
+                0.8,
+                detail={"gpus": bare},
+                evidence=note(where, "; ".join(f"{a}-{b}: {kind}" for (a, b), kind in pairs.items() if a == bare[0])),
+            )
+
+
 RULES = (
+    Rule(("gpu.nvlink_missing",), ("mesh", "straggler"), matrices),
     Rule(("gpu.clock_throttled", "gpu.ecc", "gpu.fabric_manager", "gpu.xid"), ("straggler",), gpus),
-    Rule(("gpu.ecc", "gpu.clock_throttled"), ("straggler",), gpu_tables),
+    Rule(("gpu.ecc", "gpu.clock_throttled", "host.pcie_degraded"), ("straggler",), gpu_tables),
 )

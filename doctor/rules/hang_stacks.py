@@ -27,7 +27,7 @@ _BLOCKING = re.compile(
     r"ncclComm(?:Abort|Destroy|Finalize)|commReclaim|^cu(?:da)?\w*(?:Destroy|Synchronize|Free)\w*|take_gil"
     r"|PyGILState_Ensure|PyEval_RestoreThread"
 )
-_ENDING = re.compile(r"ncclComm(?:Abort|Destroy|Finalize)|(?:destroy|abort)_process_group")
+_ENDING = re.compile(r"ncclComm(?:Abort|Destroy|Finalize)|(?:destroy|abort)_process_group|ProcessGroupNCCL::abort")
 MISSING = ("stacks of all ranks at one time (ddoctor collect JOB, or py-spy dump --pid PID on each)",)
 
 

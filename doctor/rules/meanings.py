@@ -156,9 +156,9 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "memlock_small": Meaning(
         "init.memlock",
-        "{who} may lock only {bytes} bytes of memory: too little to register buffers with the adapter.",
+        "{who} may lock only {amount} of memory: too little to register buffers with the adapter.",
         "ulimit -l unlimited (LimitMEMLOCK=infinity of the service, --ulimit memlock=-1 of the container)",
-        ("bytes",),
+        ("amount",),
     ),
     "memlock_limit": Meaning(
         "init.memlock",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
+from doctor.evidence.watchdog import WorkTimeout
 from doctor.rules import Rule
 from doctor.rules.log_lines import events_of
 from doctor.rules.writers import ranks_of, said, sentence, who
@@ -94,7 +95,7 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
     if aborted or (stopped and not killed and not crashed):
         yield _terminated(aborted or stopped)
     signals = _stopped_by_signal(evidence)
-    if signals and not found:
+    if signals and not found and not evidence.of(WorkTimeout):
         yield said(
             signals,
             "cascade.terminated",

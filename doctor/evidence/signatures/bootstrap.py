@@ -43,7 +43,7 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "port_taken",
         "ddress already in use",
-        r"(?:(?<!pp)(?<!cc)(?<!py):(?P<port>\d{4,5})\b.{0,120}?)?(?:EADDRINUSE|[Aa]ddress already in use)",
+        r"(?:(?:(?<!pp)(?<!cc)(?<!py):|port: )(?P<port>\d{4,5})\b.{0,120}?)?(?:EADDRINUSE|[Aa]ddress already in use)",
     ),
     # NCCL connects: four generations of the same failure.
     (

@@ -81,6 +81,11 @@ ROWS: list[tuple[str, str, str]] = [
     ("mnnvl_failed", "MNNVL", r"(?P<what>MNNVL.*(?:not|fail|error|mismatch|different).*)"),
     # CUDA errors by what they mean. NCCL: Cuda failure [N] 'text'; torch: CUDA error: text.
     ("gpu_ecc", "ECC error", r"(?P<error>uncorrectable ECC error(?: encountered)?)"),
+    (  # rocm-smi --showrasinfo
+        "ras_count",
+        "ENABLED",
+        r"^GPU\[(?P<gpu>\d+)\]\s*:\s+(?P<block>\w+)\s+ENABLED\s+\d+\s+(?P<count>[1-9]\d*)\s*$",
+    ),
     (
         "gpu_nvlink",
         "NVLink error",

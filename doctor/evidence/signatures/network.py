@@ -72,7 +72,9 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("ib_device_count", "mergedDev", r"[Ll]ocal mergedDev.*(?P<local>\d+).*remote.*(?P<remote>\d+)"),
     ("ib_device_count", "umber of ", r"NET/IB.*[Nn]umber of (?:IB |net )?devices? (?:mismatch|differ)"),
-    # Verbs calls. What fails and with which error tells the limit.
+    # Verbs calls. What fails and with which error tells the limit; UCX says itself that it is that of locked memory.
+    ("memlock_small", "RLIMIT_MEMLOCK", r"RLIMIT_MEMLOCK is (?P<amount>\d+ bytes)"),
+    ("memlock_small", "max locked memory", r"set max locked memory .*unlimited.*current: (?P<amount>\d+(?: \w+)?)"),
     (
         "verbs_failed",
         "ibv_",
@@ -83,9 +85,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?:.*?remote GID (?P<remote_gid>[0-9a-fA-F:.]+))?",
     ),
     ("verbs_failed", "ibv_", r"(?P<call>ibv_\w+)\(.*\) failed: (?P<error>[A-Z][A-Za-z ]*[a-z])"),
-    ("memlock_small", "RLIMIT_MEMLOCK", r"RLIMIT_MEMLOCK is (?P<bytes>\d+) bytes"),
     ("memlock_limit", "max locked memory", r"^max locked memory\s+\(kbytes, -l\)\s+(?P<kilobytes>\d{1,6})\s*$"),
-    ("memlock_small", "max locked memory", r"set max locked memory .*unlimited.*current: (?P<bytes>\d+)"),
     (
         "efa_limit",
         "EFA",

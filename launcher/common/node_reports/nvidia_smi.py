@@ -182,6 +182,18 @@ def parse_p2p(text: str) -> dict[tuple[str, str], str]:
     return pairs
 
 
+def parse_matrix(text: str) -> dict[tuple[str, str], str]:
+    """`topo -m` among GPUs: (GPU, GPU) → connection (NV18, PIX, SYS); NICs and affinities are left out."""
+    rows = [line.split() for line in _ANSI.sub("", text).splitlines()]
+    header = next((row for row in rows if len(row) > 1 and row[:2] == ["GPU0", "GPU1"]), [])
+    others = [cell for cell in header if re.fullmatch(r"GPU\d+", cell)]
+    pairs: dict[tuple[str, str], str] = {}
+    for row in rows:
+        if row and row[0] in others and len(row) > len(others) and row is not header:
+            pairs.update({(row[0], other): kind for other, kind in zip(others, row[1:], strict=False) if kind != "X"})
+    return pairs
+
+
 def parse_table(text: str) -> dict[str, object]:
     """Default table: driver, cuda, whether the process table is there, and the warnings after it."""
     driver = re.search(r"Driver Version:\s*(\S+)", text)
