@@ -46,7 +46,7 @@ _BAR = re.compile(
 _HELD_OUT_LINE = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat\w*|eval|evaluat\w*|test|testing|inference|sanity|predict\w*|"
     r"generating|cv(?= batch\b))"
-    r"(?![\w/.\-]|\s*[:=]\s*(?:n/a|nan|[-\d.])|[ _](?:\w+ )?(?:loss|acc(?:uracy)?\b))",
+    r"(?![\w/.\-]|(?:\s?\(?[a-z ]{1,24}\))?\s*[:=]\s*(?:n/a|none|nan|[-\d.])|[ _](?:\w+ )?(?:loss|acc(?:uracy)?\b))",
     re.I,
 )
 _HELD_OUT = re.compile(r"valid|eval|test", re.I)
@@ -68,7 +68,7 @@ _COMPLAINT = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|\b(?i:assert|e
 _OTHER_BAR = re.compile(
     r"convert|tokeniz|mapp?(?:ing)?\b|filter|pack(?:ing)?\b|fetch|build|index|cach|extract|read|sav(?:e|ing)\b|upload|writ|"
     r"merg|quanti|compil|warm|shard|split|files|download|load|example|process(?!\w*rank)|prompt|scor(?:e|ing)|generat|"
-    r"rollout|decod",
+    r"rollout|decod|captur",
     re.I,
 )
 _EPOCHS_BAR = re.compile(r"\W*epochs?\W*", re.I)

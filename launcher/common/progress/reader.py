@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from launcher.common.progress.grammar import Reading, header, may_say_progress, 
 from launcher.common.progress.record import Progress
 from launcher.common.progress.tables import Columns, columns, named_row
 
+_RETURNS = re.compile(r"\r|\^M(?!\w)")  # carriage returns, and as they are spelt by tools that show them
 _LONGEST_TAIL = 1 << 20  # bytes of a line without an end that are kept
 _BLOCK_LINES = 40  # lines after a header that may still belong to it
 _ROW_LINES = 6  # lines over which a row may be wrapped
@@ -59,7 +61,7 @@ class LogReader:
     def _read(self, line: bytes) -> list[Progress]:
         self._line += 1
         records: list[Progress] = []
-        for segment, part in enumerate(line.decode(errors="replace").split("\r")):
+        for segment, part in enumerate(_RETURNS.split(line.decode(errors="replace"))):
             if part and not part.isspace():
                 records += self._read_part(part, segment)
         return records

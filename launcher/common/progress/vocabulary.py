@@ -112,7 +112,8 @@ _NO_COUNT = frozenset({  # before a counter's name: it tells of another thing, o
     "start", "end", "first", "final",
 })  # fmt: skip
 _FILLER = frozenset({
-    "current", "finished", "completed", "now", "the", "latest", "avg", "average", "mean", "curr", "last",
+    "current", "finished", "completed", "now", "the", "latest", "avg", "average", "mean", "curr", "cur",
+    "last",
 })  # fmt: skip
 
 

@@ -1,0 +1,35 @@
+"""Forms of log lines that few trainers write."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.common.progress import LogReader, Progress
+
+
+def _read(text: str) -> list[Progress]:
+    reader = LogReader()
+    return reader.feed(text.encode()) + reader.close()
+
+
+def test_carriage_returns_that_a_viewer_spelt_part_a_line_as_the_bytes_do() -> None:
+    line = "^M  3%|▎ | 30/1000 [00:30<16:10, 1.0it/s]^M  3%|▎ | 31/1000 [00:31<16:09, 1.0it/s]^M    ^M"
+    records = _read(line + "{'loss': 1.75, 'learning_rate': 2e-05, 'epoch': 0.2}")
+    assert [(record.step, record.loss) for record in records] == [(30, None), (31, None), (None, 1.75)]
+
+
+@pytest.mark.parametrize("value", ["None", "2.125"])
+def test_a_validation_loss_beside_the_one_of_training_is_no_validation(value: str) -> None:
+    (record,) = _read(
+        f"Ep 1 | iter 8 | step 8: loss train (curr): 1.75, val (prev val iter): {value} | iter time: 250 ms"
+    )
+    assert (record.step, record.loss, record.step_s) == (8, 1.75, 0.25)
+
+
+def test_the_current_rate_may_be_shortened() -> None:
+    (record,) = _read("Epoch 4/300, Step 6/7, loss: 0.25, lbox: 0.05, cur_lr: 0.005")
+    assert (record.step, record.loss, record.lr) == (6, 0.25, 0.005)
+
+
+def test_a_bar_of_graphs_that_are_captured_counts_no_steps() -> None:
+    assert not _read("Capturing batches (bs=4 mem=9.5 GB): 50%|##### | 12/24 [00:04<00:04, 3.0it/s]")
