@@ -18,6 +18,7 @@ from tui.snapshot import STATE_CODES, Alarm, AlarmKind, Snapshot
 LEAST_PATIENCE_S = 5.0  # short steps do not make it nervous
 _PATIENCE_WITHOUT_STEPS_S = 60.0
 _MOST_NAMED = 4096
+_MOST_PLACES = 3
 _ACTIVE = ("running", "starting", "unsupervised")
 
 
@@ -62,7 +63,8 @@ def _late(snapshot: Snapshot, factor: float) -> Iterator[tuple[AlarmKind, list[i
     if youngest > patience:
         slowest = _ranks(known & (snapshot.step < front))
         who = f", {name_ranks(slowest)} behind at step {np.nanmin(snapshot.step):.0f}" if slowest else ""
-        yield "no_progress", slowest, f"no step for {youngest:.0f} s (median step {_median(snapshot):.3g} s){who}"
+        told = f"no step for {youngest:.0f} s (median step {_median(snapshot):.3g} s){who}{_standing(snapshot)}"
+        yield "no_progress", slowest, told
     elif behind.any():
         ranks = _ranks(behind)
         yield (
@@ -70,6 +72,16 @@ def _late(snapshot: Snapshot, factor: float) -> Iterator[tuple[AlarmKind, list[i
             ranks,
             f"{name_ranks(ranks)} behind step {front:.0f} by {front - snapshot.step[behind].min():.0f}",
         )
+
+
+def _standing(snapshot: Snapshot) -> str:
+    """In which collectives the ranks are, the fewest first: those that are elsewhere than the rest."""
+    ranks_in: dict[str, list[int]] = {}
+    for rank, collective in sorted(snapshot.collectives.items()):
+        ranks_in.setdefault(collective, []).append(rank)
+    groups = sorted(ranks_in.items(), key=lambda item: len(item[1]))
+    words = [f"; {name_ranks(ranks)} in {collective}" for collective, ranks in groups[:_MOST_PLACES]]
+    return "".join(words) + (f"; {len(groups) - _MOST_PLACES} other places" if len(groups) > _MOST_PLACES else "")
 
 
 def _median(snapshot: Snapshot) -> float:

@@ -59,6 +59,7 @@ def rank_document(snapshot: Snapshot, rank: int) -> dict[str, Any]:
         **known,
         "coordinate": coordinate(snapshot.job, rank),
         "state": STATES[int(snapshot.state[rank])],
+        **({"collective": snapshot.collectives[rank]} if rank in snapshot.collectives else {}),
     }
 
 

@@ -130,6 +130,7 @@ class Snapshot:
     history: History
     events: Sequence[Event] = ()
     alarms: Sequence[Alarm] = ()
+    collectives: Mapping[int, str] = field(default_factory=dict)  # in which a rank stands that makes no progress
     position: tuple[float, float, float] | None = None
 
     def __getattr__(self, name: str) -> Floats:

@@ -16,6 +16,7 @@ import psutil
 
 from launcher.agent.nvml import Devices, DeviceUse
 from launcher.agent.rank_progress import RankProgress
+from launcher.agent.standing import Standing
 from launcher.common.paths import JobPaths
 from launcher.common.progress import Progress
 from launcher.common.samples import GONE, LOG_BYTES, STARTING, NodeSample, RankSample, encode
@@ -36,6 +37,7 @@ class NodeSampler:
         self._file = paths.samples(node_rank)
         self._node_rank, self._host, self._attempt = node_rank, host, attempt
         self._progress = {rank: RankProgress(paths, rank, attempt) for rank in ranks}
+        self._standing = {rank: Standing(Path(f"{paths.flight_recorder(rank, attempt)}{rank}")) for rank in ranks}
         self._processes: dict[int, psutil.Process] = {}
         self._devices = Devices(devices)
         self._network = _network_bytes()
@@ -116,6 +118,7 @@ class NodeSampler:
             device_memory=use.memory,
             device_memory_total=use.memory_total,
             temperature=use.temperature,
+            collective=self._standing[rank].look(progress, time.time()) if pid is not None else None,
         )
 
     def _process(self, pid: int | None) -> tuple[str, float | None, int | None]:

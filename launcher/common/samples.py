@@ -45,6 +45,7 @@ class RankSample:
     device_memory: int | None = None  # bytes
     device_memory_total: int | None = None
     temperature: float | None = None  # degrees Celsius
+    collective: str | None = None  # in which the rank stands, while it makes no progress
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,16 @@ def test_a_job_without_progress_names_those_that_are_behind(feed: SimulatedFeed,
     assert ("rank 3" in text and "30 s" in text) or "31 s" in text
 
 
+def test_a_job_without_progress_tells_in_which_collectives_its_ranks_stand(feed: SimulatedFeed) -> None:
+    before = feed.poll()
+    inside = dict.fromkeys(range(64), "all_reduce #26 of default_pg") | {5: "no collective"}
+    still = replace(before, time=before.time + 30, collectives=inside)
+    (text,) = [text for _, _, text in find_alarms(still, 5.0)]
+    assert text.endswith("; rank 5 in no collective; ranks 0-4,6-63 (63 of them) in all_reduce #26 of default_pg")
+    everywhere = replace(still, collectives={rank: f"send 0->1 #{rank} of pp" for rank in range(10)})
+    assert next(find_alarms(everywhere, 5.0))[2].endswith("; rank 2 in send 0->1 #2 of pp; 7 other places")
+
+
 def test_patience_grows_with_the_step(feed: SimulatedFeed) -> None:
     before = feed.poll()
     slow = {**before.measures, "step_s": np.full(64, 20.0)}

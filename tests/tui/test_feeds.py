@@ -74,6 +74,17 @@ def test_the_table_keeps_the_latest_of_each_rank() -> None:
     assert [STATES[code] for code in snapshot.state] == ["running"] * 4
 
 
+def test_where_a_rank_stands_is_kept_until_it_moves() -> None:
+    ranks = table()
+    stands = RankSample(0, 100, "sleeping", step=3, collective="all_\x1breduce #26 of pp")
+    ranks.apply([sample(1, 10.0, 4).to_json(), NodeSample(10.0, 0, "n0", ranks=[stands]).to_json()])
+    assert ranks.snapshot(10.0).collectives == {0: "all_\\x1breduce #26 of pp"}
+    ranks.apply([sample(1, 11.0, 4).to_json()])
+    assert ranks.snapshot(11.0).collectives
+    ranks.apply([sample(0, 12.0, 5).to_json()])
+    assert ranks.snapshot(12.0).collectives == {}
+
+
 def test_a_snapshot_is_frozen() -> None:
     ranks = table()
     ranks.apply([sample(0, 10.0, 3).to_json()])

@@ -207,6 +207,9 @@ def test_the_doctor_names_a_stopped_rank_within_ten_seconds(
         assert in_time(terminal.shows("hang.absent_rank"), 10.0)
         finding = next(line for line in terminal.text().splitlines() if line.startswith("error"))
         assert finding.split()[:3] == ["error", "hang.absent_rank", "2"]
+        terminal.type("b")
+        terminal.shows("rank 0 · node0 dp_replicate0 · sleeping · step ")
+        terminal.shows(" · in all_reduce #")
 
 
 def test_on_hang_runs_the_command(dlaunch: Dlaunch, open_terminal: Callable[..., Terminal], tmp_path: Path) -> None:

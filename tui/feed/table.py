@@ -32,6 +32,7 @@ class RankTable:
         self._told = np.full(nodes, np.nan)  # time of the newest sample by the host's own clock
         self._ahead = np.zeros(nodes)  # seconds by which that clock is ahead of ours
         self._lost: dict[int, str] = {}
+        self._collectives: dict[int, str] = {}
         self._history: dict[str, list[float]] = {name: [] for name in _HISTORY}
         self._next_point = -np.inf
         self._spacing = 1.0
@@ -60,12 +61,20 @@ class RankTable:
         for name, values in self._measures.items():
             values[places] = _numbers(_joined(good, name))
         self._state[places] = [STATE_CODES.get(state, _RUNNING) for state in _joined(good, "state")]
+        self._set_collectives(places.tolist(), _joined(good, "collective"))
         nodes = np.array([sample["node_rank"] for sample in good])
         for name, values in self._nodes.items():
             values[nodes] = _numbers([sample.get(name) for sample in good])
         self._set_clocks(nodes, np.array([float(sample["time"]) for sample in good]), now)
         sizes = [len(sample["ranks"]["rank"]) for sample in good]
         self._measures["progress_time"][places] -= np.repeat(self._ahead[nodes], sizes)
+
+    def _set_collectives(self, places: list[int], texts: list[Any]) -> None:
+        if self._collectives or any(texts):
+            for rank, text in zip(places, texts, strict=True):
+                self._collectives.pop(rank, None)
+                if isinstance(text, str):
+                    self._collectives[rank] = printable(text)
 
     def _set_clocks(self, nodes: Index, told: Floats, now: float | None) -> None:
         """Note when each node was seen, by our clock."""
@@ -129,6 +138,7 @@ class RankTable:
             nodes=Nodes(seen=self.seen.copy(), lost=dict(self._lost), **nodes),
             history=History(**{name: np.array(values) for name, values in self._history.items()}),
             events=tuple(self.events),
+            collectives=dict(self._collectives),
         )
 
 

@@ -148,8 +148,9 @@ class JobScreen(View):
         where = " ".join(filter(None, (snapshot.job.host_of(rank), coordinate(snapshot.job, rank))))
         step = "" if np.isnan(snapshot.step[rank]) else f" · step {snapshot.step[rank]:.0f}"
         state = STATES[int(snapshot.state[rank])]
+        inside = f" · in {snapshot.collectives[rank]}" if rank in snapshot.collectives else ""
         self.query_one("#cell", Line).set(
-            f" {who} · {where} · {state}{step} · {metric.label} {metric.text(float(values[rank]))}"
+            f" {who} · {where} · {state}{step}{inside} · {metric.label} {metric.text(float(values[rank]))}"
         )
 
     def on_heat_map_moved(self, event: HeatMap.Moved) -> None:

@@ -55,6 +55,7 @@ def _progress(snapshot: Snapshot, rank: int, value: dict[str, float]) -> list[Fa
         ("data wait", BY_KEY["data"].text(float(BY_KEY["data"].values(snapshot)[rank]))),
         ("tokens/s", _with(value["tokens_per_s"], "{:,.0f}")),
         ("quiet for", "–" if np.isnan(quiet) else ago(quiet)),
+        *([("in", snapshot.collectives[rank])] if rank in snapshot.collectives else []),
     ]
 
 
