@@ -104,6 +104,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+): PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+)",
     ),
     ("pcie_link_down", "Link Down", rf"{_FUNCTION.replace('<bus>', '<port>')}.*Slot\([^)]*\): Link Down"),
+    ("pcie_link_down", "DPC: ", rf"{_FUNCTION.replace('<bus>', '<port>')}: DPC: containment event"),
     (
         "edac",
         "EDAC",
@@ -138,8 +139,8 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
         "mlx5_health",
         "mlx5_core",
         rf"mlx5_core {_FUNCTION}.*?(?P<what>health compromised|Health issue|assert_var|"
-        r"module .* unplugged|Cable error|[Hh]igh temperature|insufficient power|command.*timeout|[Ll]ink down|"
-        r"poll_health|\w+\(0x[0-9a-f]+\) timeout|failed to allocate command entry).*",
+        r"module .* unplugged|Cable error|[Hh]igh temperature|insufficient power|command.*timeout|"
+        r"[Ll]ink (?:down|DOWN)|poll_health|\w+\(0x[0-9a-f]+\) timeout|failed to allocate command entry).*",
     ),
     ("nfs_stall", "not responding", r"nfs: server (?P<server>\S+) not responding"),
     (

@@ -20,6 +20,8 @@ LINES = [
     ("traps: python[12] general protection fault ip:7f sp:7f error:0 in libx.so.6[7f+1]", "segfault", "libx.so.6"),
     ("traps: python[12] trap invalid opcode ip:7f12 sp:7ffd error:0 in libx.so[7f+1000]", "segfault", "libx.so"),
     ("pcieport 0000:16:02.0: pciehp: Slot(5): Link Down", "pcie_link_down", "0000:16:02.0"),
+    ("pcieport 0000:17:02.0: DPC: containment event, status:0x1f05 source:0x0000", "pcie_link_down", "0000:17:02.0"),
+    ("mlx5_core 0000:5e:00.0 mlx5_3: Port: 1 Link DOWN", "mlx5_health", "0000:5e:00.0"),
     ("Kernel panic - not syncing: Fatal machine check", "mce_fatal", ""),
     ("DMAR: [DMA Read NO_PASID] Request device [1b:00.0] fault addr 0x12340000", "iommu_fault", "1b:00.0"),
     ("AMD-Vi: Event logged [IO_PAGE_FAULT device=1b:00.0 domain=0x0012]", "iommu_fault", "1b:00.0"),
