@@ -9,7 +9,9 @@ from dataclasses import replace
 from launcher.common.node_reports.infiniband import parse_ibdev2netdev
 from launcher.topology.model import Nic
 
-LEGEND = re.compile(r"(?<!\S)(NIC\d+)\s*[:=]\s*([A-Za-z]\S*)")
+LEGEND = re.compile(  # a word with others behind it is what a later line wrote over the name
+    r"(?<!\S)(NIC\d+)\s*[:=]\s*(?!NIC\d)([A-Za-z][^\s,;|]*)(?:(?<=\d)(?=[\s,;|])|(?=\W*$|\W+NIC\d+\s*[:=]))"
+)
 
 
 def read_legend(lines: Iterable[str]) -> dict[str, str]:

@@ -96,9 +96,15 @@ def aligned_columns(block: Block, mark: str) -> tuple[tuple[str | None, ...], li
 def without_cut_label(block: Block) -> tuple[str | None, ...]:
     """The header's labels; its last one, without a title or a row, may be only the front of a label."""
     last = block.columns[-1]
-    if block.titles or any(row.label == last for row in block.rows):
+    if block.titles or any(row.label == last for row in block.rows) or is_next(last, block.columns):
         return block.columns
     return (*block.columns[:-1], None)
+
+
+def is_next(label: str, labels: Sequence[str]) -> bool:
+    """Whether a number that counts NICs up comes next: then it is whole."""
+    number = re.fullmatch(r"NIC(\d+)", label)
+    return number is not None and labels.count(label) == 1 and f"NIC{int(number[1]) - 1}" in labels
 
 
 def believed(

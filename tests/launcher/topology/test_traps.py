@@ -260,3 +260,14 @@ def test_devices_by_that_name() -> None:
     found = parse_topology(text)
     assert [device.index for device in found.devices] == [0, 1] and found.nics == ()
     assert kinds(found) == {"Device 0-Device 1": "NODE"}
+
+
+def test_a_last_label_without_a_row_is_whole_where_it_counts_on() -> None:
+    found = parse_topology("| GPU0 | GPU1 | NIC0 | NIC1 | |\n|---|---|---|---|---|\n| GPU0 | X | NV4 | PIX | SYS |\n")
+    assert kinds(found)["GPU0-NIC1"] == "SYS" and not any("may be cut" in gap for gap in found.gaps)
+
+
+def test_a_legend_with_a_header_written_over_names_nothing() -> None:
+    matrix = square("GPU0 NIC0 NIC1 NIC2", "X PIX SYS SYS / PIX X SYS SYS / SYS SYS X SYS / SYS SYS SYS X")
+    text = f"{matrix}\n\nNIC Legend:\n  NIC0:   NIC2   CPU Affinity\n  NIC1: MA ID\n  NIC2: mlx5_7 (up)\n"
+    assert [nic.device for nic in parse_topology(text).nics] == [None, None, "mlx5_7"]
