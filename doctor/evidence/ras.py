@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from doctor.evidence.source import Parser, Source
@@ -72,33 +72,44 @@ class RasReport:
 
 
 _GROUP_ROW = re.compile(
-    r"^\s+\d+\s+(?P<comms>\d+)\s+\S+\s+\S+\s+(?P<per>\S+)\s+(?P<ranks>\d+)\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z]+)\s*$"
+    r"^\s+(?P<group>\d+)\s+(?P<comms>\d+)\s+\S+\s+\S+\s+(?P<per>\S+)\s+(?P<ranks>\d+)\s+(?P<status>[A-Z]+)"
+    r"\s+(?P<errors>[A-Z]+(?:,[A-Z]+)*)\s*$"
 )
 _JOB_ROW = re.compile(r"^\s+(?P<nodes>\d+)\s+\S+\s+\S+\s+\d+\s+(?P<gpus>\d+)\s*$")
-_COMM = re.compile(r"^#\S+ \((?P<id>[0-9a-f]+)\) (?P<problem>[A-Z]+)")
-_COUNT = re.compile(
-    r"^\s+(?P<ranks>\d+) ranks? (?:has|have) (?:launched up to operation (?P<count>\d+)|status (?P<status>\w+))"
+_TOTALS = re.compile(r"^\(total\)\s+\(total\)\s+\(total\)\s*$")  # where nodes differ, above their sum
+_TOTAL_ROW = re.compile(r"^\s+(?P<nodes>\d+)\s+\d+\s+(?P<gpus>\d+)\s*$")
+_COMM = re.compile(r"^#(?P<group>\d+)\S* \((?P<id>[0-9a-f]+)\) (?P<problem>[A-Z]+)")
+_COUNT = re.compile(  # a rank that is alone is named in the same line
+    r"^\s+(?:(?P<ranks>\d+) ranks?|Rank \d+) (?:has|have) "
+    r"(?:launched up to operation (?P<count>\d+)|(?P<none>not launched any)|status (?P<status>\w+))"
 )
 _RANK = re.compile(
-    r"^\s+Rank (?P<rank>\d+) -- (?:GPU (?P<gpu>\d+) )?managed by process (?P<pid>\d+) on node (?P<host>\S+)"
+    r"^\s+Rank (?P<rank>\d+) (?:(?:has|reported) .*)?-- (?:GPU (?P<gpu>\d+) (?:\(NVML \d+\) )?)?"
+    r"managed by process (?P<pid>\d+) on node (?P<host>\S+)"
 )
 _PROCESS = re.compile(r"Process (?P<pid>\d+) on node (?P<host>\S+?)(?: managing GPUs? (?P<gpu>\d+))?(?:[\s,].*)?$")
 _MONITOR = re.compile(r"^\s*\[[\d :-]+\] (?P<event>[A-Z_]+): (?P<rest>Process .*)")
-_OPERATION = re.compile(r"ranks have different (?P<op>\w+) operation counts")
+_DIFFERENT = re.compile(r"ranks have different (?:(?P<op>\w+) operation counts|status)")
 _MISSING = re.compile(r"missing ranks?:? (?P<ranks>\d[\d, -]*)")
+
+
+_ERRORS = ("init_state", "async_error")
+_NO_ERRORS = (0, 7)  # success and in progress
 
 
 def is_ras(sample: bytes) -> bool:
     marks = (
         b"Communicators... (",
         b"RAS Monitor Mode",
-        b"ranks have launched up to operation",
+        b"launched up to operation",
         b"Communicator ranks have different",
+        b"Missing communicator data from",
     )
     return (
         any(mark in sample for mark in marks)
         or re.search(
-            rb'"(?:missing_ranks|ras|collective_counts)"\s*:|^\s*DEAD\s*$|^#\d+-\d+ \([0-9a-f]+\) [A-Z]+',
+            rb'"(?:missing_ranks|ras|collective_counts)"\s*:|"event"\s*:\s*"PEER_'
+            rb"|^\s*DEAD\s*$|^#\d+-\d+ \([0-9a-f]+\) [A-Z]+",
             sample,
             re.MULTILINE,
         )
@@ -107,39 +118,53 @@ def is_ras(sample: bytes) -> bool:
 
 
 def parse_ras(text: str, where: str) -> RasReport:
-    """Text or JSON of one query. Raises ValueError for JSON that is neither."""
+    """Text or JSON of one query, or the events of a monitor. Raises ValueError for JSON that is neither."""
     stripped = text.lstrip()
-    if stripped.startswith("{"):
-        return _from_json(json.loads(stripped), where)
-    return _TextReader(where).read(text)
+    if not stripped.startswith("{"):
+        return _TextReader(where).read(text)
+    reports = [_from_json(document, where) for document in _documents(stripped)]
+    whole = next((one for one in reports if one.groups or one.comms), reports[0])
+    return replace(whole, events=tuple(event for one in reports for event in one.events))
+
+
+def _documents(text: str) -> Iterator[Mapping[str, Any]]:
+    """JSON objects, one behind the other."""
+    decoder = json.JSONDecoder()
+    while text.startswith("{"):
+        document, end = decoder.raw_decode(text)
+        yield document
+        text = text[end:].lstrip()
+    if text:
+        raise ValueError("text behind the JSON of RAS")
 
 
 class _TextReader:
     def __init__(self, where: str) -> None:
         self.where = where
-        self.groups: list[RasGroup] = []
+        self.groups: dict[str, RasGroup] = {}
         self.comms: list[dict[str, Any]] = []
         self.section = ""
+        self.above = ""  # the line before
         self.values: dict[str, Any] = {"dead": [], "missing": [], "events": []}
 
     def read(self, text: str) -> RasReport:
         for line in text.splitlines():
             self._line(line)
+            self.above = line
         comms = tuple(
             RasComm(**{**comm, "counts": tuple(RasCount(**one) for one in comm["counts"])}) for comm in self.comms
         )
-        return RasReport(self.where, groups=tuple(self.groups), comms=comms, **self.values)
+        return RasReport(self.where, groups=tuple(self.groups.values()), comms=comms, **self.values)
 
     def _line(self, line: str) -> None:
         if version := re.match(r"NCCL version (\S+)", line):
             self.values["version"] = version[1]
-        elif job := _JOB_ROW.match(line):
+        elif job := _JOB_ROW.match(line) or (_TOTALS.match(self.above) and _TOTAL_ROW.match(line)):
             self.values.update(nodes=int(job["nodes"]), gpus=int(job["gpus"]))
         elif row := _GROUP_ROW.match(line):
-            self.groups.append(RasGroup(int(row["comms"]), row["per"], int(row["ranks"]), row["status"], row["errors"]))
+            self._group(row)
         elif comm := _COMM.match(line):
-            self.section = "comm"
-            self.comms.append({"identity": comm["id"], "problem": comm["problem"], "counts": []})
+            self._comm(comm)
         elif line.strip() in ("DEAD", "INCOMPLETE", "TIMEOUT"):
             self.section = line.strip()
         elif event := _MONITOR.match(line):
@@ -152,17 +177,34 @@ class _TextReader:
         elif self.comms and self.section == "comm":
             self._comm_line(line, self.comms[-1])
 
-    def _comm_line(self, line: str, comm: dict[str, Any]) -> None:
-        if operation := _OPERATION.search(line):
-            comm["op"] = "" if operation["op"] == "collective" else operation["op"]
-        elif count := _COUNT.match(line):
-            number = int(count["count"]) if count["count"] else None
-            comm["counts"].append(
-                {"ranks": int(count["ranks"]), "count": number, "status": count["status"], "listed": ()}
+    def _group(self, row: re.Match[str]) -> None:
+        if row["per"] != "0":  # memory that NCCL has not filled (2.27.3)
+            self.groups[row["group"]] = RasGroup(
+                int(row["comms"]), row["per"], int(row["ranks"]), row["status"], row["errors"]
             )
-        elif (rank := _RANK.match(line)) and comm["counts"]:
+
+    def _comm(self, comm: re.Match[str]) -> None:
+        self.section = "comm" if comm["group"] in self.groups or not self.groups else "empty"
+        if self.section == "comm":
+            self.comms.append({"identity": comm["id"], "problem": comm["problem"], "counts": []})
+
+    def _comm_line(self, line: str, comm: dict[str, Any]) -> None:
+        rank = _RANK.match(line)
+        if different := _DIFFERENT.search(line):
+            if comm["counts"]:
+                comm = {"identity": comm["identity"], "problem": comm["problem"], "counts": []}
+                self.comms.append(comm)
+            op = different["op"] or ""
+            comm["op"] = "" if op == "collective" else op
+        elif count := _COUNT.match(line):
+            number = int(count["count"]) if count["count"] else 0 if count["none"] else None
+            listed = (_peer(rank, int(rank["rank"])),) if rank else ()
+            comm["counts"].append(
+                {"ranks": int(count["ranks"] or 1), "count": number, "status": count["status"], "listed": listed}
+            )
+        elif rank and comm["counts"]:
             comm["counts"][-1]["listed"] += (_peer(rank, int(rank["rank"])),)
-        elif rank:
+        elif rank and comm["problem"] == "INCOMPLETE":  # below ERROR, ranks answer and tell of an error
             comm["missing"] = (*comm.get("missing", ()), _peer(rank, int(rank["rank"])))
         elif missing := _MISSING.search(line):
             comm["missing_ranks"] = tuple(int(one) for one in re.findall(r"\d+", missing["ranks"]))
@@ -173,40 +215,62 @@ def _peer(match: re.Match[str], rank: int | None = None) -> RasPeer:
 
 
 def _from_json(document: Mapping[str, Any], where: str) -> RasReport:
-    comms = []
-    for comm in document.get("communicators", ()):
-        missing = tuple(_json_peer(rank) for rank in comm.get("missing_ranks", ()))
-        counts = _json_counts(comm.get("ranks", ()))
-        problem = "INCOMPLETE" if missing else "MISMATCH" if counts else "OK"
-        comms.append(
-            RasComm(
-                str(comm.get("hash", "")),
-                problem,
-                counts[0][0] if counts else "",
-                tuple(counts[0][1]) if counts else (),
-                missing,
-                tuple(peer.rank for peer in missing if peer.rank is not None),
-                comm.get("size"),
-            )
-        )
+    communicators = document.get("communicators", ())
+    comms = [one for comm in communicators for one in _json_comms(comm)]
     events: list[tuple[str, RasPeer]] = []
-    if document.get("event"):
-        events.append((str(document["event"]), _json_peer(document.get("peer", {}))))
+    if document.get("event") and document.get("peer", {}).get("host"):
+        events.append((str(document["event"]), _json_peer(document["peer"])))
     dead = [
         _json_peer(rank)
-        for comm in document.get("communicators", ())
+        for comm in communicators
         for rank in comm.get("missing_ranks", ())
         if rank.get("status", {}).get("considered_dead")
     ]
-    ras = document.get("ras", {})
     return RasReport(
         where,
         document.get("nccl_version"),
+        groups=tuple(
+            RasGroup(1, str(comm.get("size")), len(comm.get("ranks", ())), "", problem)
+            for comm in communicators
+            for problem in [",".join(sorted({one.problem for one in _json_comms(comm)}))]
+        ),
         comms=tuple(comms),
         dead=tuple(dead),
-        timeouts=int(ras.get("timeouts_count", 0)),
+        timeouts=int(document.get("ras", {}).get("timeouts_count", 0)),
         events=tuple(events),
     )
+
+
+def _json_comms(comm: Mapping[str, Any]) -> list[RasComm]:
+    """What is wrong with a communicator, or that nothing is."""
+    identity, size, ranks = str(comm.get("hash", "")), comm.get("size"), comm.get("ranks", ())
+    absent = comm.get("missing_ranks", ())
+    missing = tuple(_json_peer(rank) for rank in absent if rank.get("status", {}).get("unresponsive", True))
+    found: list[RasComm] = []
+    if missing:
+        known = tuple(peer.rank for peer in missing if peer.rank is not None)
+        found.append(RasComm(identity, "INCOMPLETE", missing=missing, missing_ranks=known, size=size))
+    statuses = _json_statuses(ranks, [rank for rank in absent if not rank.get("status", {}).get("unresponsive", True)])
+    if len(statuses) > 1:
+        found.append(RasComm(identity, "MISMATCH", counts=tuple(statuses), size=size))
+    found += [RasComm(identity, "MISMATCH", op, tuple(counts), size=size) for op, counts in _json_counts(ranks)]
+    if any(rank.get("status", {}).get(name, 0) not in _NO_ERRORS for rank in ranks for name in _ERRORS):
+        found.append(RasComm(identity, "ERROR", size=size))
+    return found or [RasComm(identity, "OK", size=size)]
+
+
+def _json_statuses(ranks: Sequence[Mapping[str, Any]], left: Sequence[Mapping[str, Any]]) -> list[RasCount]:
+    """How many ranks have each status; those that answer but are not in the communicator have left it or never came."""
+    by_status: dict[str, list[RasPeer]] = {}
+    for rank in ranks:
+        status = rank.get("status", {})
+        ends = status.get("finalize_called") or status.get("destroy_flag")
+        runs = "INIT" if status.get("init_state") else "RUNNING"
+        name = "ABORT" if status.get("abort_flag") else "FINALIZE" if ends else runs
+        by_status.setdefault(name, []).append(_json_peer(rank))
+    if left:
+        by_status["NOCOMM"] = [_json_peer(rank) for rank in left]
+    return [RasCount(len(peers), None, name, tuple(peers)) for name, peers in by_status.items()]
 
 
 def _json_peer(record: Mapping[str, Any]) -> RasPeer:
@@ -221,7 +285,7 @@ def _json_counts(ranks: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Ras
     for op in operations:
         by_count: dict[int, list[RasPeer]] = {}
         for rank in ranks:
-            by_count.setdefault(int(rank["collective_counts"].get(op, 0)), []).append(_json_peer(rank))
+            by_count.setdefault(int(rank.get("collective_counts", {}).get(op, 0)), []).append(_json_peer(rank))
         if len(by_count) > 1:
             counts = [RasCount(len(peers), count, None, tuple(peers)) for count, peers in sorted(by_count.items())]
             found.append((op, counts))
