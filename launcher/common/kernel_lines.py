@@ -101,7 +101,8 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "aer",
         "PCIe Bus Error",
-        r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+): PCIe Bus Error: severity=(?P<severity>[^,]+), type=(?P<type>[^,]+)",
+        r"(?P<port>[0-9a-f]{4}:[0-9a-f:.]+): (?:AER: )?PCIe Bus Error: severity=(?P<severity>[^,]+), "
+        r"type=(?P<type>[^,]+)",
     ),
     ("pcie_link_down", "Link Down", rf"{_FUNCTION.replace('<bus>', '<port>')}.*Slot\([^)]*\): Link Down"),
     ("pcie_link_down", "DPC: ", rf"{_FUNCTION.replace('<bus>', '<port>')}: DPC: containment event"),
@@ -113,9 +114,11 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "mce_fatal",
         "Machine Check",
-        r"(?:Fatal [Mm]achine [Cc]heck|Machine Check Exception|Machine check: Processor context corrupt)",
+        r"(?:Fatal [Mm]achine [Cc]heck|Machine Check Exception)",
     ),
-    ("mce_fatal", "machine check", r"Fatal machine check"),
+    ("mce_fatal", "Machine check", r"Machine check: Processor context corrupt"),
+    ("mce_fatal", "machine check", r"Fatal (?:local )?machine check"),
+    ("mce_fatal", "Fatal hardware", r"not syncing: Fatal hardware error"),
     (
         "iommu_fault",
         "fault",
@@ -138,7 +141,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (
         "mlx5_health",
         "mlx5_core",
-        rf"mlx5_core {_FUNCTION}.*?(?P<what>health compromised|Health issue|assert_var|"
+        rf"mlx5_core {_FUNCTION}.*?(?P<what>health compromised|Health issue|bad device|assert_var|"
         r"module .* unplugged|Cable error|[Hh]igh temperature|insufficient power|command.*timeout|"
         r"[Ll]ink (?:down|DOWN)|poll_health|\w+\(0x[0-9a-f]+\) timeout|failed to allocate command entry).*",
     ),
@@ -159,6 +162,7 @@ _PREFILTER = re.compile("|".join(map(re.escape, _WORDS)))
 KERNEL_MARKS = tuple(word.encode() for word in (*_WORDS, "AER", "error status/mask", "pcieport", "The NVIDIA GPU "))
 KERNEL_WORDS = re.compile(b"|".join(map(re.escape, KERNEL_MARKS)))
 _SUBJECT = re.compile(rf"NVRM: The NVIDIA GPU {_BUS}")  # goes on below
+_BIT = re.compile(r"^\S+ \S+:\s+(?:AER:\s+)?\[\s*(?P<bit>\d+)\]\s*(?P<name>.*?)\s*(?:\(First\)\s*)?$")
 _HARMLESS = re.compile(
     r"nvidia-nvswitch\d+: open|EDAC .*Giving out device|no AER-aware driver|GPU Board Serial|AER: enabled"
 )
@@ -193,7 +197,7 @@ def parse_kernel(lines: Iterable[str]) -> Iterator[KernelEvent]:
     for number, line in enumerate(lines, start=1):
         text, host = strip_stamp(line)
         subject = found.groupdict() if (found := _SUBJECT.search(text)) else subject
-        bit = re.search(r"^(?:pcieport|nvidia|\S+) \S+:\s+\[\s*(?P<bit>\d+)\]\s*(?P<name>.*?)\s*$", text)
+        bit = _BIT.search(text)
         if waiting and bit:
             waiting = KernelEvent(
                 "aer", waiting.line, waiting.text, {**waiting.fields, **bit.groupdict()}, waiting.host

@@ -23,6 +23,13 @@ LINES = [
     ("pcieport 0000:17:02.0: DPC: containment event, status:0x1f05 source:0x0000", "pcie_link_down", "0000:17:02.0"),
     ("mlx5_core 0000:5e:00.0 mlx5_3: Port: 1 Link DOWN", "mlx5_health", "0000:5e:00.0"),
     ("Kernel panic - not syncing: Fatal machine check", "mce_fatal", ""),
+    ("Kernel panic - not syncing: Fatal local machine check", "mce_fatal", ""),
+    ("mce: [Hardware Error]: Machine check: Processor context corrupt", "mce_fatal", ""),
+    (
+        "nvidia 0000:17:00.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal), type=Inaccessible",
+        "aer",
+        "Inaccessible",
+    ),
     ("DMAR: [DMA Read NO_PASID] Request device [1b:00.0] fault addr 0x12340000", "iommu_fault", "1b:00.0"),
     ("AMD-Vi: Event logged [IO_PAGE_FAULT device=1b:00.0 domain=0x0012]", "iommu_fault", "1b:00.0"),
     ("mlx5_core 0000:5e:00.0: temp_warn:123:(pid 1): High temperature on sensors", "mlx5_health", "0000:5e:00.0"),
@@ -54,3 +61,14 @@ def test_what_a_line_tells(line: str, kind: str, told: str) -> None:
 )
 def test_lines_that_tell_nothing(line: str) -> None:
     assert list(parse_kernel([line])) == []
+
+
+@pytest.mark.parametrize("mark", ["", "AER: "])
+def test_the_bit_of_a_pcie_error_stands_below_it(mark: str) -> None:
+    lines = [
+        f"[ 5.1] pcieport 0000:16:00.0: {mark}PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)",
+        f"[ 5.1] pcieport 0000:16:00.0: {mark}  device [8086:347a] error status/mask=00000001/00002000",
+        f"[ 5.1] pcieport 0000:16:00.0: {mark}   [ 0] RxErr                  (First)",
+    ]
+    (event,) = parse_kernel(lines)
+    assert (event["severity"], event["bit"], event["name"]) == ("Correctable", "0", "RxErr")
