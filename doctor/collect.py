@@ -150,6 +150,7 @@ def _ask(host: Host, node: NodePlan, record: JobRecord, options: Options, folder
         samples=options.samples,
         interval_s=options.interval_s,
         full=options.full,
+        left_dumps=record.state != "succeeded",
         native=options.native,
         py_spy=py_spy,
     )

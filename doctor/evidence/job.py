@@ -26,6 +26,7 @@ class JobFacts:
     coordinates: Mapping[int, Mapping[str, int]]
     devices: Mapping[int, str] = field(default_factory=dict)
     first_failure: Mapping[str, Any] = field(default_factory=dict)
+    started: float | None = None  # seconds since the epoch
     bindings: Mapping[int, Binding] = field(default_factory=dict)
 
     @property
@@ -69,6 +70,7 @@ def parse(source: Source) -> Iterator[JobFacts]:
             coordinates={int(one["rank"]): dict(one["coordinate"]) for one in ranks},
             devices={int(one["rank"]): one["device"] for one in ranks if one.get("device")},
             first_failure=record.get("first_failure") or {},
+            started=record.get("started"),
             bindings=dict(_bindings(record)),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from doctor.evidence.log_blocks import as_bytes, decoded, text_blocks
-from doctor.evidence.log_lines import MESSAGE_LIMIT, LogLine, Origin, clean, parse_line
+from doctor.evidence.log_lines import MESSAGE_LIMIT, LogLine, Origin, clean, parse_line, seconds
 from doctor.evidence.nccl_log import ProcessFacts
 from doctor.evidence.signatures import any_of, find, signatures, word_filter
 from doctor.evidence.source import Parser, Source, looks_like_text
@@ -55,11 +55,12 @@ class LogEvent:
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """A kernel event with its file. `host` is the machine's where the log tells it."""
+    """A kernel event with its file. `host` and `time` (seconds since the epoch) where the log tells them."""
 
     event: KernelEvent
     where: str
     host: str | None = None
+    time: float | None = None
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,8 @@ class LogReader:
         yield from self.timeouts
         texts = [text for _, text in self.kernel_lines]
         for found in parse_kernel(texts):
-            yield KernelRecord(found, f"{self.name}:{self.kernel_lines[found.line - 1][0]}", found.host)
+            number, text = self.kernel_lines[found.line - 1]
+            yield KernelRecord(found, f"{self.name}:{number}", found.host, seconds(text))
         paths = {decoded(path).removeprefix(" via "): count for path, count in self.paths.items()}
         yield LogFile(self.name, self.lines, self.last_time, paths)
 

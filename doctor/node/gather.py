@@ -18,6 +18,8 @@ from doctor.node.processes import Watched, look, watched
 from doctor.node.recorder import request_dumps
 from doctor.node.reduce import reduce_dump
 from doctor.node.stacks import dump_stacks
+from launcher.agent.recorder_hook import HOOK_SUFFIXES
+from launcher.agent.standing import remove_answer
 from launcher.common.paths import JobPaths
 
 LOG_BYTES = 512_000
@@ -37,6 +39,7 @@ class Request:
     interval_s: float = 3.0
     patience_s: float = 8.0  # for a dump on demand
     full: bool = False  # whole dumps instead of reductions
+    left_dumps: bool = True  # also those that ranks which have ended left
     native: bool = False
     py_spy: str = ""
 
@@ -62,10 +65,13 @@ def gather(request: Request) -> bytes:
     """All that this node shows of the job, as a .tar.gz."""
     archive = Archive()
     processes = watched(request.pids, _rank_pids(request), _progress(request))
+    living: set[int | None] = set()
     for number in range(1, request.samples + 1):
-        _sample(request, processes, number, archive)
+        living = _sample(request, processes, number, archive)
         if number < request.samples:
             time.sleep(request.interval_s)
+    if request.left_dumps and request.directory:
+        _left_dumps(request, [rank for rank in request.ranks if rank not in living], archive)
     for name, data in _files(request):
         archive.files[name] = data
     node = f"nodes/{request.node_rank}"
@@ -92,8 +98,11 @@ def _progress(request: Request) -> dict[int, Path]:
     return {rank: paths.progress(rank, request.attempt) for rank in request.ranks}
 
 
-def _sample(request: Request, processes: Sequence[Watched], number: int, archive: Archive) -> None:
-    """One look: process states first (a stack dump stops a process for a moment), then dumps, then stacks."""
+def _sample(request: Request, processes: Sequence[Watched], number: int, archive: Archive) -> set[int | None]:
+    """One look: process states first (a stack dump stops a process for a moment), then dumps, then stacks.
+
+    Returns the ranks that live.
+    """
     node = f"nodes/{request.node_rank}/sample-{number}"
     states = look(processes)
     archive.files[f"{node}/processes.json"] = json.dumps({"dlaunch_processes": states}).encode()
@@ -108,6 +117,7 @@ def _sample(request: Request, processes: Sequence[Watched], number: int, archive
             archive.files[f"{_folder(one)}/sample-{number}/stacks.json"] = stack
         elif f"{_folder(one)}/sample-{number}/hook-stacks.json" not in archive.files:
             archive.gaps.append((f"stack of {one}", why))
+    return {one.rank for one in living}
 
 
 def _dumps(request: Request, living: Sequence[Watched], number: int, archive: Archive) -> None:
@@ -122,7 +132,8 @@ def _dumps(request: Request, living: Sequence[Watched], number: int, archive: Ar
     reduced = []
     for rank in answered:
         prefix = f"ranks/{rank}/sample-{number}"
-        files = _read_all(prefixes[rank], ("", ".view.json", ".stacks.json"))
+        files = _read_all(prefixes[rank])
+        remove_answer(Path(prefixes[rank]))
         if view := files.get(".view.json"):
             archive.files[f"{prefix}/view.json"] = view
         if stacks := files.get(".stacks.json"):
@@ -135,11 +146,35 @@ def _dumps(request: Request, living: Sequence[Watched], number: int, archive: Ar
         archive.files[f"nodes/{request.node_rank}/sample-{number}/recorder.jsonl"] = b"\n".join(reduced)
 
 
-def _read_all(prefix: str, suffixes: Sequence[str]) -> Mapping[str, bytes]:
+def _left_dumps(request: Request, ended: Sequence[int], archive: Archive) -> None:
+    """What the recorders of ranks that have ended left: at the watchdog's timeout, or in their last standstill."""
+    paths = JobPaths(Path(request.directory))
+    for rank in ended:
+        dump = Path(f"{paths.flight_recorder(rank, request.attempt)}{rank}")
+        if _written(dump) <= _written(paths.progress(rank, request.attempt)):
+            continue  # there is none, or the rank has made steps after it
+        files = _read_all(str(dump))
+        if data := files.get(""):
+            archive.files[f"ranks/{rank}/left/recorder.jsonl"] = reduce_dump(data, rank, f"ranks/{rank}/left/fr.{rank}")
+        for suffix, name in ((".view.json", "view.json"), (".stacks.json", "hook-stacks.json")):
+            if suffix in files:
+                archive.files[f"ranks/{rank}/left/{name}"] = files[suffix]
+
+
+def _written(path: Path) -> float:
+    """When a file was written last; long ago where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _read_all(dump: str) -> Mapping[str, bytes]:
+    """A dump and what the recorder's hook writes beside it, by suffix."""
     found = {}
-    for suffix in suffixes:
+    for suffix in HOOK_SUFFIXES:
         with suppress(OSError):
-            found[suffix] = Path(prefix + suffix).read_bytes()
+            found[suffix] = Path(dump + suffix).read_bytes()
     return found
 
 

@@ -7,12 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from doctor.evidence import EvidenceSet
+from doctor.evidence.job import JobFacts
 from doctor.evidence.logs import KernelRecord
 from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule
 from launcher.common.finding import Evidence, Finding
 from launcher.common.xids import CODES, meaning
 
+CLOCK_S = 60.0  # by which the kernel's clock and the job's may differ
+_OF_A_PROCESS = ("segfault", "oom_killed", "oom_detail", "hung_task", "soft_lockup")
 _CAUSED = re.compile(r"caused by previous Xid (\d+)")
 
 
@@ -24,11 +27,31 @@ def hosts(records: Sequence[KernelRecord]) -> tuple[str, ...]:
     return tuple(sorted({record.host for record in records if record.host}))
 
 
+def kernel_records(evidence: EvidenceSet) -> Sequence[KernelRecord]:
+    """Those that may concern the job: the kernel's log keeps what befell other processes, before it and beside it."""
+    seen = evidence.of(ProcessState)
+    all_live = bool(seen) and not any(state.dead for state in seen)
+    starts = [job.started for job in evidence.of(JobFacts) if job.started is not None]
+    began = min(starts, default=0.0) - CLOCK_S
+
+    def is_foreign(record: KernelRecord) -> bool:
+        crashed_beside = record.event.kind == "segfault" and all_live
+        return _of_a_process(record) and (crashed_beside or (record.time is not None and record.time < began))
+
+    return [record for record in evidence.of(KernelRecord) if not is_foreign(record)]
+
+
+def _of_a_process(record: KernelRecord) -> bool:
+    """Whether it tells of one process, not of a device or a host, which stay as they are until somebody mends them."""
+    xid = record.event.xid
+    return record.event.kind in _OF_A_PROCESS or (xid is not None and meaning(xid).kind == "application")
+
+
 def xids(evidence: EvidenceSet) -> Iterator[Finding]:
     """One finding per Xid number, with its devices and sub-codes. Xid 45 alone is a job being torn down; where it
     names another Xid as its cause, it is told as that one."""
     by_number: defaultdict[int, list[KernelRecord]] = defaultdict(list)
-    for record in evidence.of(KernelRecord):
+    for record in evidence.once(kernel_records):
         if record.event.xid is not None:
             cause = _CAUSED.search(record.event.text)
             by_number[int(cause[1]) if cause else record.event.xid].append(record)
@@ -182,8 +205,8 @@ _RESOURCES = {
 
 def kernel(evidence: EvidenceSet) -> Iterator[Finding]:
     groups: defaultdict[tuple[str, str], list[KernelRecord]] = defaultdict(list)
-    for record in evidence.of(KernelRecord):
-        if record.event.kind in _KERNEL and not _of_others(record, evidence) and not _told_as_xid(record, evidence):
+    for record in evidence.once(kernel_records):
+        if record.event.kind in _KERNEL and not _told_as_xid(record, evidence):
             groups[record.event.kind, record.event["bus"] or record.event["device"]].append(record)
     for (kind, _), found in groups.items():
         code, severity, sure, cause, fix = _KERNEL[kind]
@@ -210,15 +233,9 @@ def _told_as_xid(record: KernelRecord, evidence: EvidenceSet) -> bool:
     return record.event.kind == "fallen_off" and any(one.event.xid == 79 for one in evidence.of(KernelRecord))
 
 
-def _of_others(record: KernelRecord, evidence: EvidenceSet) -> bool:
-    """A crash of which all processes of the job that were looked at know nothing: the log keeps those of others too."""
-    seen = evidence.of(ProcessState)
-    return record.event.kind == "segfault" and bool(seen) and not any(state.dead for state in seen)
-
-
 def memory(evidence: EvidenceSet) -> Iterator[Finding]:
     """Processes that the kernel killed, memory errors of the host, tasks that hang in the kernel."""
-    records = evidence.of(KernelRecord)
+    records = evidence.once(kernel_records)
     killed = [
         one
         for one in records

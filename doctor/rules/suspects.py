@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
+from doctor.evidence.job import JobFacts
 from doctor.evidence.processes import ProcessState
 from doctor.evidence.stacks import Stack
 from doctor.rules.places import Place, place_of
@@ -141,6 +142,8 @@ def witnesses_of(evidence: EvidenceSet) -> Witnesses:
     for one in sorted(evidence.of(ProcessState), key=lambda one: (one.time, one.dead)):
         if one.rank is not None:
             states[one.rank] = one
+    if all(one.dead for one in states.values()) and any(job.state == "stopped" for job in evidence.of(JobFacts)):
+        states = {}  # they ended because somebody stopped the job
     return Witnesses(stacks, states, _stepping(evidence.of(ProcessState)))
 
 

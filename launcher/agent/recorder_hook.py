@@ -19,6 +19,7 @@ import time
 from typing import Any
 
 FIFO = "fr.trigger"
+HOOK_SUFFIXES = ("", ".stacks.json", ".view.json")
 
 
 def start() -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from launcher.agent.recorder_hook import FIFO
+from launcher.agent.recorder_hook import FIFO, HOOK_SUFFIXES
 from launcher.common.progress import Progress
 from launcher.common.unpickle import RefusedPickleError, loads
 
@@ -24,6 +24,12 @@ NOWHERE = "no collective"
 def wake(fifo: Path) -> None:
     """Ask the thread behind a rank's FIFO for a dump. Raises OSError where nobody listens."""
     os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def remove_answer(dump: Path) -> None:
+    """Remove a dump that was asked for, and what lies beside it: of what the rank does later it would tell wrong."""
+    for suffix in HOOK_SUFFIXES:
+        dump.with_name(dump.name + suffix).unlink(missing_ok=True)
 
 
 class Standing:
@@ -43,11 +49,17 @@ class Standing:
         """
         moved = progress.time if progress.time is not None else self._moved
         if moved != self._moved or moved is None:
-            self._moved, self._asked, self._text = (now if moved is None else moved), None, None
+            self._forget()
+            self._moved = now if moved is None else moved
         elif now - moved > max(STILL_S, STILL_STEPS * (progress.step_s or 0.0)):
             self._ask(now)
             self._read()
         return self._text
+
+    def _forget(self) -> None:
+        if self._asked is not None:
+            remove_answer(self._dump)
+        self._asked, self._text = None, None
 
     def _ask(self, now: float) -> None:
         if self._asked is not None and now - self._asked < AGAIN_S:

@@ -129,6 +129,24 @@ def test_a_rank_that_is_gone_is_told(tmp_path: Path) -> None:
         assert [state.state for state in found.of(ProcessState)] == ["gone"]
 
 
+def test_what_the_recorder_of_a_rank_left_is_taken_unless_it_made_steps_after_it(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    with rank(job) as process:
+        wait_for(lambda: listening(job), "the rank's trigger")
+        process.kill()
+        process.wait()
+    folder = job / "ranks" / "0" / "attempt-0"
+    (recorder,) = recorders(1)
+    recorder.run(Op())
+    dump = recorder.write(folder, "fr.{}")
+    (table,) = look(job, Request(), tmp_path / "left").of(RankTable)
+    assert table.rank == 0
+    assert not look(job, Request(left_dumps=False), tmp_path / "well").of(RankTable)
+    (folder / "progress.jsonl").write_text('{"step": 3}\n')
+    os.utime(dump, (1.0, 1.0))
+    assert not look(job, Request(), tmp_path / "later").of(RankTable)
+
+
 def test_children_of_a_rank_have_no_trigger(tmp_path: Path) -> None:
     folder = tmp_path / "ranks" / "0" / "attempt-0"
     folder.mkdir(parents=True)

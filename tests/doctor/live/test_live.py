@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from launcher.agent.recorder_hook import FIFO
+from tests.support.dlaunch import wait_until
 
 SCRIPT = Path(__file__).with_name("broken.py")
 RANKS = 4
@@ -64,7 +65,6 @@ def verdict(question: str, home: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("way", "code", "sub_cause"),
     [
-        ("data", "hang.absent_rank", "dataloader"),
         ("stop", "hang.absent_rank", "stopped"),
         ("die", "hang.absent_rank", "dead"),
         ("python", "hang.absent_rank", "python"),
@@ -78,6 +78,16 @@ def test_a_hang_is_named_while_it_lasts(way: str, code: str, sub_cause: str | No
     finding = found["findings"][0]
     assert (found["answer"], finding["ranks"]) == (code, [3]), found
     assert finding["detail"].get("sub_cause") == sub_cause
+
+
+def test_a_hang_is_named_after_somebody_stopped_the_job(tmp_path: Path) -> None:
+    with running("data", tmp_path) as folder:
+        views = [folder / "ranks" / str(rank) / "attempt-0" / f"fr.{rank}.view.json" for rank in range(RANKS)]
+        wait_until(lambda: all(view.exists() for view in views), "every rank tells where it stands")
+    found = verdict("hang", tmp_path)
+    finding = found["findings"][0]
+    assert (found["answer"], finding["ranks"]) == ("hang.absent_rank", [3]), found
+    assert finding["detail"]["sub_cause"] == "dataloader"
 
 
 def test_a_healthy_job_is_healthy_and_goes_on(tmp_path: Path) -> None:
