@@ -55,8 +55,8 @@ _READERS: tuple[_Reader, ...] = (
     ),
     ("gpu_matrix", r"^\s*GPU\d+\s.*\bNV\d+\b", nvidia_smi.parse_matrix),
     ("peer_access", r"CNS\s+= Chipset not supported|^\s*GPU\d+\s+(?:X|OK|GNS|CNS|TNS|NS|DR)\s", nvidia_smi.parse_p2p),
-    ("ib_ports", r"^CA '", infiniband.parse_ibstat),
-    ("ib_ports", r"^Infiniband device '", infiniband.parse_ibstatus),
+    ("ib_ports", r"^\s*(?:CA|iWARP RNIC):? '", infiniband.parse_ibstat),
+    ("ib_ports", r"^\s*Infiniband device '", infiniband.parse_ibstatus),
     ("ib_ports", r"^\s*hca_id:", infiniband.parse_devinfo),
     (
         "ib_counters",
@@ -73,7 +73,7 @@ _READERS: tuple[_Reader, ...] = (
         r"^\[[A-Z][a-z]{2} \d\d \d{4} [\d:]{8}\] \[\w+\] \[tid \d+\]|\bnv-fabricmanager\[\d+\]: ",
         lambda text: fabric_manager.parse_fabric_manager(text.splitlines()),
     ),
-    ("bandwidth", r"#\s*\(B\).*\(elements\)|Avg bus bandwidth", nccl_tests.parse_tables),
+    ("bandwidth", r"\(B\)\s+\(elements\)|Avg bus bandwidth", nccl_tests.parse_tables),
     ("waits", r"^\s*\[<(?:0|[0-9a-f]{8,16})>\]\s+\w+\+0x", processes.parse_stack),
     (
         "waits",

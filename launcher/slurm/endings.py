@@ -39,7 +39,7 @@ _OTHERS = (
     (re.compile(r"Node failure on (?P<nodes>\S+)"), "node failure"),
     (re.compile(r"Prolog failure(?: on node (?P<nodes>\S+))?|prolog .*failed", re.IGNORECASE), "prolog failure"),
     (re.compile(r"JobId=\S+ (?:exceeded|reached) .*time limit|Exceeded job time limit", re.IGNORECASE), "time limit"),
-    (re.compile(r"Unable to create step|Job step creation temporarily disabled"), "step not started"),
+    (re.compile(r"Unable to create (?:job )?step|Job step creation temporarily disabled"), "step not started"),
     (re.compile(r"Task launch for \S+ failed on node (?P<nodes>[^\s:]+)"), "step not started"),
     (re.compile(r"Application launch failed|task (?P<tasks>[\d,\-]+) launch failed"), "step not started"),
 )

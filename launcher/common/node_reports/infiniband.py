@@ -26,9 +26,9 @@ class IbPort:
 
 
 def parse_ibstat(text: str) -> list[IbPort]:
-    """`ibstat`, with any number of CAs and ports."""
+    """`ibstat`, with any number of CAs and ports, or of one port alone."""
     ports = []
-    for block in re.split(r"^CA '", text, flags=re.MULTILINE)[1:]:
+    for block in re.split(r"^\s*(?:CA|Switch|Router|iWARP RNIC):? '", text, flags=re.MULTILINE)[1:]:
         device = block.partition("'")[0]
         for part in re.split(r"^\s*Port (?=\d+:)", block, flags=re.MULTILINE)[1:]:
             values = {

@@ -91,3 +91,27 @@ def test_waits_below_a_header_with_other_columns() -> None:
         (12, "D", "nfs"),
         (13, "R", None),
     ]
+
+
+def test_rows_of_a_bandwidth_test_with_single_iterations_and_a_time() -> None:
+    head, body = "2048 512 float sum -1", ("40.0 2.5 4.5 0 1.0 2.0 3.0 4.0", "41.0 2.75 4.75 3 1.0 2.0 3.0 4.0")
+    row = nccl_tests.parse_row(f"  {head} {body[0]} {body[1]}  2031-05-01 10:00:00")
+    assert row and (row.time_us, row.busbw, row.in_place_busbw, row.wrong) == (40.0, 4.5, 4.75, 3)
+
+
+@pytest.mark.parametrize(("cell", "wrong"), [("12", 12), ("1e+06", 1_000_000), ("3.5e-07", None), ("N/A", None)])
+def test_wrong_elements_of_a_bandwidth_test(cell: str, wrong: int | None) -> None:
+    row = nccl_tests.parse_row(f"64 16 float sum -1 33.0 2.5 4.5 {cell} 32.0 2.75 4.75 N/A")
+    assert row and row.wrong == wrong
+
+
+def test_a_bandwidth_test_that_lost_its_number_signs() -> None:
+    text = "  Rank  0 Group  0 Pid   12 on n1 device  0 [0x00]\n Out of bounds values : 0 OK\n Avg bus bandwidth : 9.5\n"
+    found = nccl_tests.parse_tables(text)
+    assert (found.devices, found.hosts, found.average_busbw, found.out_of_bounds) == (1, ("n1",), 9.5, (0, "OK"))
+
+
+def test_ibstat_of_one_port_and_of_another_kind_of_adapter() -> None:
+    text = "CA: 'mlx5_4'\nPort 1:\nState: Active\nPhysical state: LinkUp\nRate: 400\n"
+    text += "  iWARP RNIC 'irdma0'\n\tiWARP RNIC type: X\n\tPort 1:\n\t\tState: Down\n\t\tPhysical state: Disabled\n"
+    assert [(one.device, one.up) for one in infiniband.parse_ibstat(text)] == [("mlx5_4", True), ("irdma0", False)]
