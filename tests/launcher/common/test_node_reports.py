@@ -106,7 +106,7 @@ def test_wrong_elements_of_a_bandwidth_test(cell: str, wrong: int | None) -> Non
 
 
 def test_a_bandwidth_test_that_lost_its_number_signs() -> None:
-    text = "  Rank  0 Group  0 Pid   12 on n1 device  0 [0x00]\n Out of bounds values : 0 OK\n Avg bus bandwidth : 9.5\n"
+    text = " Rank  0 Group  0 Pid 12 on n1 device  0 [0x00]\n Out of bounds values : 0 OK\n Avg bus bandwidth : 9.5\n"
     found = nccl_tests.parse_tables(text)
     assert (found.devices, found.hosts, found.average_busbw, found.out_of_bounds) == (1, ("n1",), 9.5, (0, "OK"))
 
