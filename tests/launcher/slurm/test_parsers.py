@@ -292,6 +292,15 @@ def test_other_lines_say_nothing_of_an_end() -> None:
         ("sbatch: error: Batch job submission failed: Memory required by task is not available", "request", ""),
         ("sbatch: error: Batch job submission failed: Job dependency problem", "request", ""),
         ("slurm_load_jobs error: Protocol authentication error", "permission", ""),
+        ("slurm_load_jobs error: Rate limit exceeded, please retry later", "unreachable", ""),
+        ("sbatch: error: Batch job submission failed: Authentication credential expired", "permission", ""),
+        ("srun: error: Unable to allocate resources: Requested nodes are busy", "request", ""),
+        (
+            "sbatch: error: Batch job submission failed: Requested topology configuration is not available",
+            "request",
+            "",
+        ),
+        ("scancel: error: Kill job error on job id 7: Job/step already completing or completed", "unknown_job", ""),
     ],
 )
 def test_refusals(said: str, kind: str, option: str) -> None:
