@@ -29,7 +29,7 @@ _PREFIXES = tuple(
         r"\|\s+",
         rf"\((?P<host>{_NAME}), rank=(?P<rank>\d+)(?:, pid=(?P<pid>\d+))?[^)]*\)\s?",  # SkyPilot
         (  # pdsh, clush
-            rf"(?P<host>{_NAME}(?<!Error)(?<!Exception)(?<!WARN)(?<!INFO)): (?=\S+:\d+:\d+"
+            rf"(?P<host>{_NAME}(?<!Error)(?<!Exception)(?<!WARN)(?<!INFO)(?<!E[A-Z]\d{{4}})): (?=\S+:\d+:\d+"
             r" \[|\[|NCCL|Traceback|RuntimeError|torch)"
         ),
         r"(?:stdout|stderr) [FP] ",  # CRI

@@ -120,6 +120,7 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
         used = sorted({one.bootstrap for one in evidence.of(NcclProcess) if one.bootstrap})
         have = f" (it uses {', '.join(used[:3])})" if used else ""
         asked = ", ".join(sorted({event["interface"] for event in found if event["interface"]}))
+        asked = asked or _asked_for(found, evidence)
         to = f"the network of {address}" if address else f"the interface {asked or ''} that was asked for"
         yield said(
             found,
@@ -141,6 +142,15 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
             "set NCCL_SOCKET_IFNAME to the interface between the hosts",
             0.85,
         )
+
+
+def _asked_for(found: Sequence[LogEvent], evidence: EvidenceSet) -> str:
+    """The interface that another line of these hosts says was set."""
+    hosts = set(hosts_of(found))
+    told = {
+        one.settings.get("NCCL_SOCKET_IFNAME", "") for one in evidence.of(NcclProcess) if not hosts or one.host in hosts
+    }
+    return ", ".join(sorted(told - {""})[:3])
 
 
 def _virtual(processes: Sequence[NcclProcess]) -> Iterator[Finding]:
@@ -222,11 +232,18 @@ def absent(evidence: EvidenceSet) -> Iterator[Finding]:
     events = evidence.once(events_of)
     for event in events.get("store_wait_clients", ()):
         short = int(event["wanted"]) - int(event["joined"])
+        if short < 0:
+            yield _too_many(event)
+            continue
         yield _never_met(
             [event],
             f"only {event['joined']} of {event['wanted']} clients reached the store: {plural(short, 'rank')} or nodes"
             " never came",
         )
+    waiting = events.get("store_waiting", ())
+    if waiting and not events.get("store_wait_clients") and not events.get("store_met"):
+        last = max(waiting, key=lambda event: int(event["joined"]))
+        yield _never_met([last], f"{last['joined']} of {last['wanted']} ranks have reached the store's barrier so far")
     late = [*events.get("rendezvous_timeout", ()), *events.get("rendezvous_state", ())]
     if late:
         yield _never_met(
@@ -240,6 +257,17 @@ def absent(evidence: EvidenceSet) -> Iterator[Finding]:
         yield _never_met(
             found, f"{waited} did not publish the key that the others wait for ({found[0]['key'] or 'unnamed'})", source
         )
+
+
+def _too_many(event: LogEvent) -> Finding:
+    """A count above the world size: an earlier attempt counted in the same store."""
+    return said(
+        [event],
+        "bootstrap.stale_endpoint",
+        f"The store counts {event['joined']} clients of {event['wanted']}: an earlier attempt's are still in it.",
+        "end the earlier processes, and give each attempt a store of its own (new port or rendezvous id)",
+        0.7,
+    )
 
 
 def _key_waits(events: Sequence[LogEvent]) -> list[LogEvent]:

@@ -1,5 +1,5 @@
 """What the libraries' own checks report: torch's fingerprints of collectives (TORCH_DISTRIBUTED_DEBUG=DETAIL) and
-Horovod's list of ranks that have not come."""
+Horovod's and HCCL's names of ranks that have not come."""
 
 from __future__ import annotations
 
@@ -110,6 +110,21 @@ def stalled(evidence: EvidenceSet) -> Iterator[Finding]:
         )
 
 
+def notified(evidence: EvidenceSet) -> Iterator[Finding]:
+    """HCCL names the rank whose part of a collective did not arrive."""
+    found = evidence.once(events_of).get("hccl_notify", ())
+    absent = tuple(sorted({int(event["rank"]) for event in found}))
+    if absent:
+        yield said(
+            found,
+            "hang.absent_rank",
+            f"HCCL waits in vain for {name_ranks(absent)}: it did not come to the collective, or its link is broken.",
+            f"look at the stacks and first errors of {name_ranks(absent)}; {_BRANCH}",
+            0.65,
+            ranks=absent,
+        )
+
+
 def _ranks(event: LogEvent) -> list[int]:
     named = [int(rank) for rank in re.findall(r"\d+", event["ranks"])]
     return named or ([] if event.origin.rank is None else [event.origin.rank])
@@ -118,4 +133,5 @@ def _ranks(event: LogEvent) -> list[int]:
 RULES = (
     Rule(("hang.desync", "hang.shape_mismatch", "benign.debug_mode_false_mismatch"), ("hang",), fingerprints),
     Rule(("hang.absent_rank",), ("hang",), stalled),
+    Rule(("hang.absent_rank",), ("hang",), notified),
 )

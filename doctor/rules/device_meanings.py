@@ -177,6 +177,13 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
         "use a torch build for this driver and device, or update the driver",
         ("error",),
     ),
+    "build_lacks": Meaning(
+        "torch.version_mismatch",
+        "The torch of {who} was built without {what}, which the program asks for.",
+        "install a build of torch for this machine (a CUDA or ROCm wheel), or choose what it has: another backend,"
+        " USE_LIBUV=0",
+        ("what",),
+    ),
     "gpu_oom": Meaning(
         "gpu.oom",
         "{who} ran out of GPU memory{size_words}.",

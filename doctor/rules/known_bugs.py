@@ -169,7 +169,7 @@ def leftovers(evidence: EvidenceSet) -> Iterator[Finding]:
 def harmless(evidence: EvidenceSet) -> Iterator[Finding]:
     """Warnings that are normal."""
     events = evidence.once(events_of)
-    found = [*events.get("device_guess", ()), *events.get("pg_not_destroyed", ())]
+    found = [*events.get("device_guess", ()), *events.get("pg_not_destroyed", ()), *events.get("simple_order", ())]
     if found:
         yield said(
             found,

@@ -218,7 +218,63 @@ MEANINGS: Mapping[str, Meaning] = {
         "choose degrees whose product is the world size and that divide heads, experts and layers",
         ("what",),
     ),
+    # other libraries
+    "hccl_differ": Meaning(
+        "hang.desync",
+        "HCCL says ({error}) that {who} called a collective with other arguments than its peers.",
+        "look for a branch, loop length or size that not all ranks share",
+        confidence=0.8,
+    ),
+    "hccl_socket": Meaning(
+        "hang.rendezvous",
+        "{who} waited in vain for a peer to connect over HCCL ({error}): a rank is late or stuck before its first"
+        " collective, or its address is not reached.",
+        "look at the ranks without this error; HCCL_CONNECT_TIMEOUT if they are slow; HCCL_IF_IP, HCCL_SOCKET_IFNAME",
+        confidence=0.55,
+    ),
+    "hccl_link": Meaning(
+        "bootstrap.unreachable",
+        "{who} could not make a link of HCCL ({error}) to rank {rank} at {address}.",
+        "look at that rank first: an error of its own, its device's link; hccn_tool -link and -ping between the two",
+        ("rank", "address"),
+        confidence=0.5,
+    ),
+    "hccl_cqe": Meaning(
+        "net.retry_exceeded",
+        "A network port of {who} gave up after all retries ({error} of HCCL).",
+        "look at the peer that the line names, cable and switch port: hccn_tool -stat, -link",
+        confidence=0.75,
+    ),
+    "ccl_provider": Meaning(
+        "net.plugin_failed",
+        "oneCCL of {who} got no network from libfabric ({error}{provider}).",
+        "set FI_PROVIDER_PATH to the libfabric that belongs to oneCCL; FI_PROVIDER=tcp tells whether the rest works;"
+        " look at the provider's own error, ulimit -l and the device's permissions",
+        ("provider",),
+        confidence=0.7,
+    ),
+    "deepep_timeout": Meaning(
+        "hang.stalled_collective",
+        "DeepEP of {who} waited in vain for tokens ({error}): a peer did not come to this dispatch, or its RDMA writes"
+        " do not arrive.",
+        "look whether all ranks entered it; NVSHMEM's version and IBGDA, and the fabric (on RoCE: traffic class, PFC)",
+        confidence=0.5,
+    ),
     # victims
+    "ccl_failed": Meaning(
+        "cascade.remote_error",
+        "oneCCL failed at {who} ({error}): its lines before, or another rank, tell why.",
+        "look at the lines of CCL_ERROR before it (CCL_LOG_LEVEL=info), and at the other ranks",
+        severity="warning",
+        confidence=0.4,
+    ),
+    "hccl_failed": Meaning(
+        "cascade.remote_error",
+        "A collective of HCCL failed at {who} ({error}): the lines with an EI code, and the other ranks, tell why.",
+        "look for the first error among the ranks, and in the plog folder of CANN",
+        severity="warning",
+        confidence=0.4,
+    ),
     "evicted": Meaning(
         "cascade.terminated",
         "Kubernetes evicted pods of the job ({what}): their node was lost, drained, or short of memory or disk.",

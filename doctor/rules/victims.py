@@ -240,6 +240,21 @@ def schedulers(evidence: EvidenceSet) -> Iterator[Finding]:
             )
 
 
+def ray_memory(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Ray ends the youngest worker of a node whose memory runs out."""
+    found = evidence.once(events_of).get("ray_memory", ())
+    if found:
+        nodes = sorted({event["node"] for event in found if event["node"]})
+        yield said(
+            found,
+            "host.oom_killed",
+            f"Ray ended a worker because host memory ran out{' on ' + ', '.join(nodes[:4]) if nodes else ''}.",
+            "give each worker less to hold or the node more memory; RAY_memory_usage_threshold only moves the limit",
+            0.85,
+            hosts=nodes,
+        )
+
+
 def closed(evidence: EvidenceSet) -> Iterator[Finding]:
     """Connections that a peer closed: whoever says so is a victim; the peer is named where the line does."""
     events = evidence.once(events_of)
@@ -336,6 +351,7 @@ def loaders(evidence: EvidenceSet) -> Iterator[Finding]:
 RULES = (
     Rule(("cascade.terminated", "host.oom_killed", "init.shm_full", "hang.absent_rank"), ("hang",), launchers),
     Rule(("cascade.terminated", "host.oom_killed"), ("hang",), schedulers),
+    Rule(("host.oom_killed",), ("hang",), ray_memory),
     Rule(("cascade.remote_error",), ("hang",), closed),
     Rule(("hang.absent_rank",), ("hang",), exceptions),
     Rule(("hang.absent_rank", "init.shm_full"), ("hang",), loaders),

@@ -108,6 +108,29 @@ def find(evidence: EvidenceSet) -> Iterator[Finding]:
         return  # dumps tell the same and more
     found = [finding for waits in evidence.once(table) if waits.timeouts for finding in _judge(waits, evidence)]
     yield from found
+    if not evidence.has(WorkTimeout):
+        yield from filter(None, map(_told_behind, evidence.once(table)))
+
+
+def _told_behind(waits: Waits) -> Finding | None:
+    """No line of a timeout, but each rank told how far it had come: few are idle at the number before the others'."""
+    idle = {rank: one for rank, one in waits.progress.items() if one.enqueued == one.completed}
+    busy = [one for rank, one in waits.progress.items() if rank not in idle]
+    last = {one.completed for one in busy}
+    if not idle or len(idle) >= len(busy) or len(last) != 1 or {one.enqueued for one in idle.values()} != last:
+        return None
+    number = last.pop() + 1
+    others = [one.rank for one in busy if one.rank is not None]
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{name_ranks(idle)} did not come to number {number} of {waits.title}, in which {name_ranks(others)} waited.",
+        "look at the stack of the absent rank (py-spy dump) and its last log lines",
+        0.75,
+        tuple(sorted(idle)),
+        detail={"group": waits.group, "seq": number, "waiting": sorted(others)},
+        evidence=tuple(Evidence("watchdog", one.where, one.text) for one in [*idle.values(), *busy][:4]),
+    )
 
 
 def _judge(waits: Waits, evidence: EvidenceSet) -> Iterator[Finding]:

@@ -97,7 +97,18 @@ ROWS: list[tuple[str, str, str]] = [
         r"[Tt]imed out .*store based barrier on rank:? ?(?P<rank>\d+).*world_size=(?P<wanted>\d+), "
         r"(?:worker_count|num_workers_joined)=(?P<joined>\d+)",
     ),
-    ("rendezvous_timeout", "endezvous", r"(?P<error>RendezvousTimeoutError|[Rr]endezvous.*(?:timed out|timeout))"),
+    (
+        "store_waiting",
+        "Waiting in store based barrier",
+        r"Waiting in store based barrier.*world_size=(?P<wanted>\d+), (?:worker_count|num_workers_joined)="
+        r"(?P<joined>\d+)",
+    ),
+    ("store_met", "ompleted store-based barrier", r"Completed store-based barrier"),
+    (
+        "rendezvous_timeout",
+        "endezvous",
+        r"(?P<error>RendezvousTimeoutError|[Rr]endezvous(?!\.cc).*(?:timed out|timeout))",
+    ),
     (
         "rendezvous_closed",
         "endezvous",

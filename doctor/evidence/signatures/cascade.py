@@ -76,7 +76,26 @@ ROWS: list[tuple[str, str, str]] = [
         rf"^(?:\[[\w.-]+:\d+\] )?Signal: {_CRASH}",
     ),
     ("mpi_exit", "ORTE daemon has unexpectedly", r"(?P<error>ORTE daemon has unexpectedly failed)"),
+    ("ray_memory", "emory on the node", r"[Mm]emory on the node \(IP: (?P<node>[\w.:-]+)(?P<what>.*)"),
+    ("ray_memory", "running low on memory", r"(?P<what>node running low on memory)"),
+    (
+        "ray_memory",
+        "killed due to memory pressure",
+        r"(?P<what>[1-9]\d* \w+.{0,30} killed due to memory pressure)(?:.* at node \(.*?IP: (?P<node>[\w.:-]+))?",
+    ),
     ("ray_died", "died unexpectedly", r"(?P<error>(?:[Aa]ctor|[Ww]orker)(?: proc)?(?: [\w.-]+)?) died unexpectedly"),
+    *(
+        (
+            "pod_state",
+            word,
+            rf"^(?:\S+\s+)?(?P<pod>[a-z0-9][a-z0-9.-]*)\s+\d+/\d+\s+(?P<state>{word}\S*)\s+\d",
+        )
+        for word in ("CrashLoopBackOff", "Pending", "ImagePullBackOff", "ErrImagePull", "ContainerCreating", "Init:")
+    ),
+    ("pod_waits", "FailedScheduling", r"FailedScheduling\b.*?(?P<what>\d+/\d+ nodes are available.*)"),
+    ("pod_waits", "pull image", r"(?P<what>Failed to pull image \"?[^\s\"]+)"),
+    ("pod_waits", "FailedMount", r"FailedMount\b.*?(?P<what>(?:MountVolume|Unable to attach).*)"),
+    ("pod_waits", "ImagePullBackOff", r"(?P<what>ImagePullBackOff)"),
     ("node_lost", "NodeNotReady", r"(?P<error>Node (?P<node>\S+) status is now: NodeNotReady)"),
     (
         "evicted",

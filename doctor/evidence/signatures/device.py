@@ -91,6 +91,7 @@ ROWS: list[tuple[str, str, str]] = [
         "NVLink error",
         r"(?P<error>uncorrectable NVLink error(?: was)? detected(?: during the execution)?)",
     ),
+    ("gpu_nvlink", "over nvlink", r"(?P<error>Invalid access of peer GPU memory over nvlink)"),
     ("gpu_nvlink", "ailure 220", r"Cuda failure (?P<number>220)"),
     ("gpu_contained", "ontained", r"(?P<error>(?:[Cc]ontained|an exception was raised that).*memory error)"),
     ("gpu_lost", "is lost", r"(?:GPU (?P<bus>[0-9A-Fa-f:.]+) |the )?(?P<error>GPU is lost|is lost\.? ?Reboot)"),

@@ -62,6 +62,21 @@ ROWS: list[tuple[str, str, str]] = [
         ("horovod_stalled", word, r"^\[(?P<op>(?:Distributed|allreduce|allgather|broadcast)[\w./]*)")
         for word in ("[Distributed", "[allreduce", "[allgather", "[broadcast")
     ),
+    (
+        "xla_participant",
+        "waiting for all participants",
+        r"^(?=.*\bdevice[ _]ordinal[ =](?P<device>\d+))(?=.*global_devices=\[(?P<all>[\d, ]+)\])"
+        r"(?=.*\bop_id=(?P<op>\d+))",
+    ),
+    (
+        "xla_waits",
+        "has been waiting for",
+        r"thread has been waiting for `(?P<what>[^`;]{1,80})[^`]*` for (?P<seconds>\d+) seconds(?:.*Expected "
+        r"(?P<expected>\d+) threads(?:.*only (?P<came>\d+))?)?",
+    ),
+    ("xla_moves_on", "Thread is unstuck", r"Thread is unstuck"),
+    ("xla_barrier", "Barrier timed out", r"Barrier timed out\.(?: Id: (?P<what>[\w:.-]+))?(?P<rest>.*)"),
+    ("xla_task", "/task:", r"^(?:.*timed out task names:)?\s*(?P<tasks>(?:/job:\w+/replica:\d+/task:\d+[,\s]*)+)$"),
     ("heartbeat_stuck", "got stuck for", r"watchdog.{0,40} got stuck for (?P<seconds>\d+) seconds"),
     ("heartbeat_stuck", "GIL induced hang", r"(?P<gil>Could not acquire GIL) within \d+ ms"),
     (
@@ -145,6 +160,7 @@ ROWS: list[tuple[str, str, str]] = [
         "destroy_process_group",
         r"(?:process group has NOT been destroyed|destroy_process_group\(\) was not called)",
     ),
+    ("simple_order", "falling back to simple order", r"Could not find a path for pattern (?P<pattern>\d+)"),
     ("reclaim_failed", "commReclaim", r"commReclaim: (?P<what>.* failed in destroy/abort.*)"),
     ("blocking_env", "CUDA_LAUNCH_BLOCKING", r"(?<!passing )CUDA_LAUNCH_BLOCKING['\"]?\s?[=:]\s?['\"]?1"),
     *(("activity_done", word, _DONE) for word in ("aved", "inished", "took", "omplete", "Done ", "done ")),
