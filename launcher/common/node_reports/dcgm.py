@@ -68,7 +68,7 @@ def parse_diag_text(text: str) -> Diagnostic:
             category = head[1]
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.startswith("|") else []
-        if len(cells) != 2 or cells[0] == "Diagnostic" or cells[0].startswith("="):
+        if len(cells) != 2 or cells == ["Diagnostic", "Result"] or cells[0].startswith("="):
             continue
         if cells[0]:
             rows.append((category, cells[0], cells[1]))

@@ -20,6 +20,7 @@ def table(*rows: str) -> str:
         (["| software | Pass      |", "| Warning: GPU1 | Remapping is pending |"], [("1", "Error")]),
         (["| memory   | Pass - All |", "| Info: GPU 0 | Allocated 64 bytes |"], []),
         (["| memory   | Skip - All |"], [(None, "Skip")]),
+        (["| Diagnostic | Fail - GPUs: 1, 3 |"], [("1, 3", "Fail")]),
     ],
 )
 def test_the_worst_result_of_a_row_counts(rows: list[str], found: list[tuple[str | None, str]]) -> None:
