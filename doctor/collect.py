@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from doctor.archives import unpack
-from doctor.node.gather import Request
+from doctor.node.gather import Request, gather
 from doctor.node.stacks import find_py_spy
 from launcher.errors import CannotActError, InputError
 from launcher.hosts.protocol import Host, HostError, on_all
@@ -63,8 +63,19 @@ def collect(job: StoredJob, target: Path, options: Options | None = None) -> lis
     options = options or Options(samples=1 if job.record.state in ENDED else 2)
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.copyfile(job.paths.record, target / "job.json")
-    hosts, failures = reach(job.record)
-    answers = on_all(list(hosts.values()), lambda host: _look(host, job.record, options))
+    if job.record.kind == "slurm" and job.record.state in ENDED:
+        failures = _read_here(job.record, target, options)
+    else:
+        failures = _look_there(job.record, target, options)
+    gaps = [(f"host {name}", why) for name, why in failures.items()]
+    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
+    return [f"{name}: {why}" for name, why in failures.items()]
+
+
+def _look_there(record: JobRecord, target: Path, options: Options) -> dict[str, str]:
+    """Every host looks at its ranks; returns why some gave nothing."""
+    hosts, failures = reach(record)
+    answers = on_all(list(hosts.values()), lambda host: _look(host, record, options))
     for host in hosts.values():
         host.close()
     for name, answer in answers.items():
@@ -72,9 +83,18 @@ def collect(job: StoredJob, target: Path, options: Options | None = None) -> lis
             _take(answer, target, name)
         else:
             failures[name] = str(answer)
-    gaps = [(f"host {name}", why) for name, why in failures.items()]
-    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
-    return [f"{name}: {why}" for name, why in failures.items()]
+    return failures
+
+
+def _read_here(record: JobRecord, target: Path, options: Options) -> dict[str, str]:
+    """What a job left in its shared directory, once no node belongs to it any more."""
+    failures = {}
+    for node in record.nodes:
+        if Path(node.directory).is_dir():
+            _take(gather(_request(node, record, replace(options, samples=0))), target, node.host)
+        else:
+            failures[node.host] = f"the job has left it, and {node.directory} is not on this machine"
+    return failures
 
 
 def collect_foreign(job_id: str, target: Path, options: Options) -> Collected:
@@ -134,15 +154,16 @@ def _look(host: Host, record: JobRecord, options: Options) -> bytes | str:
     try:
         folder = put_bundle(host, nodes[0].python)
         py_spy = _py_spy(host, folder)
-        archives = [_ask(host, node, record, options, folder, py_spy) for node in nodes]
+        requests = [_request(node, record, options, py_spy) for node in nodes]
+        archives = [ask_node(host, nodes[0].python, folder, request) for request in requests]
     except CannotActError as error:
         return error.message
     return archives[0] if len(archives) == 1 else _joined(archives)
 
 
-def _ask(host: Host, node: NodePlan, record: JobRecord, options: Options, folder: str, py_spy: str) -> bytes:
+def _request(node: NodePlan, record: JobRecord, options: Options, py_spy: str = "") -> Request:
     ranks = tuple(rank.rank for rank in record.ranks if rank.node_rank == node.node_rank)
-    request = Request(
+    return Request(
         directory=node.directory,
         node_rank=node.node_rank,
         attempt=record.attempt,
@@ -154,7 +175,6 @@ def _ask(host: Host, node: NodePlan, record: JobRecord, options: Options, folder
         native=options.native,
         py_spy=py_spy,
     )
-    return ask_node(host, node.python, folder, request)
 
 
 def ask_node(host: Host, python: str, folder: str, request: Request) -> bytes:

@@ -35,7 +35,7 @@ class Request:
     attempt: int = 0
     ranks: Sequence[int] = ()
     pids: Sequence[int] = ()
-    samples: int = 2
+    samples: int = 2  # 0: only files are read, the ranks ran elsewhere
     interval_s: float = 3.0
     patience_s: float = 8.0  # for a dump on demand
     full: bool = False  # whole dumps instead of reductions
@@ -75,11 +75,12 @@ def gather(request: Request) -> bytes:
     for name, data in _files(request):
         archive.files[name] = data
     node = f"nodes/{request.node_rank}"
-    lines, why = kernel.lines()
-    if lines:
-        archive.files[f"{node}/kernel.log"] = lines
-    else:
-        archive.gaps.append((f"kernel lines of {socket.gethostname()}", why))
+    if request.samples:
+        lines, why = kernel.lines()
+        if lines:
+            archive.files[f"{node}/kernel.log"] = lines
+        else:
+            archive.gaps.append((f"kernel lines of {socket.gethostname()}", why))
     archive.files[f"{node}/gaps.json"] = json.dumps({"dlaunch_gaps": archive.gaps}).encode()
     return archive.packed()
 

@@ -56,6 +56,16 @@ def wait_for_step(folder: Path) -> None:
     pytest.fail("the job did not come to its step")
 
 
+def all_stand(folder: Path, ranks: int) -> bool:
+    """Whether all ranks of a job have dumped what they know since their last step."""
+    attempts = [folder / "ranks" / str(rank) / "attempt-0" for rank in range(ranks)]
+    pairs = [(attempt / "progress.jsonl", attempt / f"fr.{rank}") for rank, attempt in enumerate(attempts)]
+    return all(
+        progress.exists() and dump.exists() and dump.stat().st_mtime > progress.stat().st_mtime
+        for progress, dump in pairs
+    )
+
+
 def verdict(question: str, home: Path) -> dict[str, Any]:
     done = call("ddoctor", question, "drill", "--json", "--interval", "1", home=home)
     document: dict[str, Any] = json.loads(done.stdout)
@@ -82,8 +92,7 @@ def test_a_hang_is_named_while_it_lasts(way: str, code: str, sub_cause: str | No
 
 def test_a_hang_is_named_after_somebody_stopped_the_job(tmp_path: Path) -> None:
     with running("data", tmp_path) as folder:
-        views = [folder / "ranks" / str(rank) / "attempt-0" / f"fr.{rank}.view.json" for rank in range(RANKS)]
-        wait_until(lambda: all(view.exists() for view in views), "every rank tells where it stands")
+        wait_until(lambda: all_stand(folder, RANKS), "every rank tells where it stands")
     found = verdict("hang", tmp_path)
     finding = found["findings"][0]
     assert (found["answer"], finding["ranks"]) == ("hang.absent_rank", [3]), found

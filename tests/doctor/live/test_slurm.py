@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from doctor.diagnose import diagnose
 from doctor.discover import discover
 from doctor.rules.suspects import witnesses_of
+from tests.doctor.live.test_live import all_stand
 from tests.lab.namespaces import wait_until
 from tests.lab.slurm import SlurmLab
 from tests.launcher.slurm.conftest import Bench, bench, lab, login
@@ -38,6 +43,18 @@ def test_stacks_of_a_job_of_others(bench: Bench, login: SlurmLab) -> None:
     assert diagnose(evidence, "hang").findings[0].detail["sub_cause"] == "dataloader"
     live = login.run_on_login(["ddoctor", "hang", "--interval", "0.5", job], env=bench.env, check=False)
     assert (live.returncode, "load_batch" in live.stdout) == (1, True), "a bare Slurm id does too"
+
+
+def test_a_hang_is_named_when_no_node_belongs_to_the_job_any_more(bench: Bench, login: SlurmLab) -> None:
+    shutil.copy(Path(__file__).with_name("broken.py"), bench.folder)
+    job = bench.start("broken.py", "--nproc-per-node", "2", "--", "data")
+    wait_until(lambda: all_stand(job.directory, 4), "every rank tells where it stands", 120)
+    bench.dlaunch("stop", job.id)
+    done = login.run_on_login(["ddoctor", "hang", "--json", job.id], env=bench.env, check=False)
+    verdict = json.loads(done.stdout)
+    finding = verdict["findings"][0]
+    assert (verdict["answer"], finding["ranks"]) == ("hang.absent_rank", [3]), verdict
+    assert finding["detail"]["sub_cause"] == "dataloader"
 
 
 def test_a_slurm_id_that_nobody_knows(bench: Bench, login: SlurmLab) -> None:
