@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from doctor.evidence.source import Parser, Source, looks_like_text
-from launcher.common.node_reports import dcgm, fabric_manager, infiniband, nccl_tests, nvidia_smi, pci, processes
+from launcher.common.node_reports import (
+    dcgm,
+    dcgm_trees,
+    fabric_manager,
+    infiniband,
+    nccl_tests,
+    nvidia_smi,
+    pci,
+    processes,
+)
 
 ReportKind = Literal[
     "gpus", "gpu_table", "gpu_matrix", "nvlink", "peer_access", "ib_ports", "ib_counters", "acs", "pci_links", "dcgm",
@@ -67,6 +76,8 @@ _READERS: tuple[_Reader, ...] = (
     ("acs", r"ACSCtl:", pci.parse_acs),
     ("pci_links", r"LnkSta:\s+Speed", pci.parse_links),
     ("dcgm", r'"test_categories"|^[\s#>]*\| Diagnostic\s+\| Result', _dcgm),
+    ("dcgm", r"^[^|\n]*\| Health Monitor Report\s|\"Health Monitor Report\"", dcgm_trees.parse_health),
+    ("nvlink", r"^[^|\n]*\| NVLINK Error Counts\s|\"NVLINK Error Counts\"", dcgm_trees.parse_nvlink_errors),
     ("dcgm_links", r"NvLink Link Status", dcgm.parse_link_status),
     (
         "fabric_manager",

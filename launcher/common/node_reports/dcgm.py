@@ -105,17 +105,6 @@ def _text_result(category: str, test: str, value: str) -> DiagResult:
     return DiagResult(category, test, which, status, re.sub(r"\s+", " ", value))
 
 
-def parse_nvlink_json(text: str) -> list[tuple[str, str, str]]:
-    """(link, counter, value) of the counters of `dcgmi nvlink -e -j` that are not zero."""
-    body = json.loads(text).get("body", {})
-    return [
-        (link, name, str(counter.get("value")))
-        for link, record in body.items()
-        for name, counter in record.get("children", {}).items()
-        if str(counter.get("value")) not in ("0", "N/A")
-    ]
-
-
 @dataclass(frozen=True)
 class LinkStates:
     up: int = 0

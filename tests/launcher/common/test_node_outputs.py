@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from launcher.common.kernel_lines import KernelEvent, parse_kernel, parse_kmsg
-from launcher.common.node_reports import dcgm, fabric_manager, infiniband, nccl_tests, nvidia_smi, pci, processes
+from launcher.common.node_reports import (
+    dcgm,
+    dcgm_trees,
+    fabric_manager,
+    infiniband,
+    nccl_tests,
+    nvidia_smi,
+    pci,
+    processes,
+)
 
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "system"
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of node outputs is not here")
@@ -170,7 +179,8 @@ def test_dcgm_text_and_links() -> None:
         True,
     )
     text, facts = load("027")
-    assert [list(one) for one in dcgm.parse_nvlink_json(text)] == facts["nonzero"]
+    (gpu,) = dcgm_trees.parse_nvlink_errors(text)
+    assert [[f"Link {link}", name, str(n)] for (link, name), n in gpu.errors.items() if n] == facts["nonzero"]
     text, facts = load("071")
     states = dcgm.parse_link_status(text)
     assert {key.replace(" ", ""): {"up": one.up, "down": one.down} for key, one in states.items()} == facts
