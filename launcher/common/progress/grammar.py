@@ -92,7 +92,7 @@ _PLACES = (
     re.compile(r"^\W*(?P<step>\d+)\s+[\d.]+ m?s run,.*?\s(?P<loss>[\d.]+|nan) loss\b"),
     re.compile(r"\btrain(?:ing)?\]?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s+\|\s+<\s+\|"),  # [12/90 01:50 < 08:31, 0.2 it/s, Epoch 1/3]
-    re.compile(r"(?:^|\]\s*)\[\s*(?P<step>\d+)\s*\]\s+[a-z_/]+="),
+    re.compile(r"(?:^|\]\s*)\[\s*(?P<step>\d+)\s*\]\s+[a-z_/]+\s?="),
     re.compile(r"\b(?:step|iter|iteration|update)\W{1,6}(?P<step>\d+)\W{1,4}(?:\w+\s)?loss", re.I),
     re.compile(r"\bepoch\s*\[\s*(?P<epoch>\d+)(?:/\d+)?\s*\]\W+(?:step|iter|batch)\w*\W+(?P<step>\d+)", re.I),
 )

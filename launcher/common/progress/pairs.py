@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from launcher.common.progress.vocabulary import MAGNITUDES, UNITS
+from launcher.common.progress.vocabulary import MAGNITUDES, UNITS, meaning
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-~])")
 _LOST_ESCAPES = re.compile(r"\[(?:0|[1-4]|22|[39]\d|[34]8;[25];[\d;]+)(?:;\d{1,3})*m(?![\d<])")  # the ESC byte is gone
@@ -72,7 +72,7 @@ def pairs(text: str) -> list[Pair]:
         kind = token.lastgroup
         if word := token["word"]:
             unit = after_number and _UNIT_WORD.fullmatch(word) and not _NAMES_A_NUMBER.match(text, token.end())
-            if unit and (not found[-1].unit or "/" in word):
+            if unit and (not found[-1].unit or "/" in word) and not ("/" in word and _has_no_rate(found[-1])):
                 found[-1] = _with_unit(found[-1], word)
             elif word.lower() in ("nan", "inf") and (joined or _MAY_BE_NAN.fullmatch(words[-1] if words else "")):
                 found.append(_pair(words, float(word), None, "", joined, True))
@@ -106,6 +106,11 @@ def _pair(words: list[str], number: float, of: float | None, suffix: str, joined
                 key = ""  # throughput (actual avg), lr(1e-4): another quantity than the bare name
     named = unit if "/" in unit and not words else ""
     return Pair(key or named, number, of, unit, joined, exact)
+
+
+def _has_no_rate(pair: Pair) -> bool:
+    """Whether a rate behind it names the next number: `lr 1e-4 tok/s 12.3k`."""
+    return meaning(pair.key, "", pair.joined).field in ("lr", "loss", "grad_norm", "counter", "epoch")
 
 
 def _with_unit(pair: Pair, unit: str) -> Pair:

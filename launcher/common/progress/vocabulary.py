@@ -40,7 +40,7 @@ _TOKENS_EACH = (
 )  # fmt: skip
 _TOKENS = (
     "tokens/s", "tokens/sec", "tokens/second", "tok/s", "tok/sec", "tps", "wps", "words/s", "tokens_per_sec",
-    "tokens_per_second", "tokens_per_s", "toks/s", "token/s", "train_tokens_per_second", "tok_per_sec",
+    "tokens_per_second", "tokens_per_s", "toks/s", "token/s", "train_tokens_per_second", "tok_per_sec", "tok_s",
 )  # fmt: skip
 _SAMPLES = (
     "samples/s", "samples/sec", "samples/second", "samples_per_second", "samples_per_sec", "samples_per_s",
@@ -49,8 +49,8 @@ _SAMPLES = (
     "train_samples_per_second", "/s", "/sec",
 )  # fmt: skip
 _MEMORY = (
-    "memory", "mem", "max_mem", "max_memory", "memory/max_mem_active", "memallocated", "gpu_memory", "max_mem_mb",
-    "gpu_memory/gpu_active_mem", "cuda_memory_allocated", "peak_mem", "peak_memory", "gpu_mem", "vram", "cuda_mem",
+    "memory", "mem", "max_mem", "max_memory", "memory/max_mem_active", "memory/max_active", "memallocated",
+    "gpu_memory", "max_mem_mb", "gpu_memory/gpu_active_mem", "cuda_memory_allocated", "peak_mem", "peak_memory", "gpu_mem", "vram", "cuda_mem",
     "max_memory_allocated", "max_memory_allocated_gb", "peak_memory_active", "mem_allocated",
     "memory_usage", "mem_usage", "gpu_memory_usage",
 )  # fmt: skip

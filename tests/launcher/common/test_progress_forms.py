@@ -33,3 +33,13 @@ def test_the_current_rate_may_be_shortened() -> None:
 
 def test_a_bar_of_graphs_that_are_captured_counts_no_steps() -> None:
     assert not _read("Capturing batches (bs=4 mem=9.5 GB): 50%|##### | 12/24 [00:04<00:04, 3.0it/s]")
+
+
+def test_a_rate_behind_a_learning_rate_names_the_next_number() -> None:
+    (record,) = _read("epoch 1/3 step 20/40 (50.0%) loss 2.5 lr 1e-4 tok/s 12.5k eta 00:10:00")
+    assert (record.lr, record.tokens_per_s) == (1e-4, 12_500)
+
+
+def test_a_step_in_brackets_before_the_name_of_a_measure() -> None:
+    (record,) = _read("I0101 10:00:00.0 14 utils.py:50] [100] training_loss = 2.25")
+    assert (record.step, record.loss) == (100, 2.25)
