@@ -8,6 +8,7 @@ headers    [batch=1/100]:   ==== Step 2/2 ====      (their measures stand on the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -60,7 +61,7 @@ _NO_STEP_LINE = re.compile(
     r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|skipping|sav(?:ed|ing)|"
     r"(?:profiler|dataloader)(?= step)|"
     r"checkpoint(?:s|ed|ing|er)?|"
-    r"warm(?:ing)?[ -]?up|early stop\w*)\b"
+    r"warm(?:ing)?[ -]?up|early stop\w*|best model)\b"
     r"(?!\s*(?:time|cost)?\s*[:=]?\s*[\d.])",
     re.I,
 )
@@ -68,7 +69,7 @@ _COMPLAINT = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Warning)\b|\b(?i:assert|e
 _OTHER_BAR = re.compile(
     r"convert|tokeniz|mapp?(?:ing)?\b|filter|pack(?:ing)?\b|fetch|build|index|cach|extract|read|sav(?:e|ing)\b|upload|writ|"
     r"merg|quanti|compil|warm|shard|split|files|download|load|example|process(?!\w*rank)|prompt|scor(?:e|ing)|generat|"
-    r"rollout|decod|captur",
+    r"rollout|decod|captur|sampling|comput",
     re.I,
 )
 _EPOCHS_BAR = re.compile(r"\W*epochs?\W*", re.I)
@@ -309,6 +310,8 @@ def _collect(found: Iterable[Pair]) -> Reading:
 
 
 def _possible(field: str, pair: Pair) -> bool:
+    if not math.isfinite(pair.number):
+        return field in ("loss", "grad_norm")
     if field in ("counter", "of"):
         return (
             pair.exact and pair.number >= 0 and pair.number == int(pair.number) and pair.unit.lower() not in TIME_UNITS

@@ -50,7 +50,8 @@ _SAMPLES = (
 )  # fmt: skip
 _MEMORY = (
     "memory", "mem", "max_mem", "max_memory", "memory/max_mem_active", "memory/max_active", "memallocated",
-    "gpu_memory", "max_mem_mb", "gpu_memory/gpu_active_mem", "cuda_memory_allocated", "peak_mem", "peak_memory", "gpu_mem", "vram", "cuda_mem",
+    "gpu_memory", "max_mem_mb", "gpu_memory/gpu_active_mem", "cuda_memory_allocated",
+    "peak_mem", "peak_memory", "gpu_mem", "vram", "cuda_mem",
     "max_memory_allocated", "max_memory_allocated_gb", "peak_memory_active", "mem_allocated",
     "memory_usage", "mem_usage", "gpu_memory_usage",
 )  # fmt: skip

@@ -43,3 +43,19 @@ def test_a_rate_behind_a_learning_rate_names_the_next_number() -> None:
 def test_a_step_in_brackets_before_the_name_of_a_measure() -> None:
     (record,) = _read("I0101 10:00:00.0 14 utils.py:50] [100] training_loss = 2.25")
     assert (record.step, record.loss) == (100, 2.25)
+
+
+@pytest.mark.parametrize(
+    "line", ["Iteration 7 skipped: nan loss", "step: inf loss: 2.0", "epoch: nan step: 1/inf", "loss: 1 max_steps: nan"]
+)
+def test_numbers_that_are_none_are_no_counts(line: str) -> None:
+    assert not [record for record in _read(line) if record.step not in (None, 7)]
+
+
+@pytest.mark.parametrize("what", ["Computing reference probabilities", "sampling loop time step"])
+def test_bars_of_other_work_in_a_training(what: str) -> None:
+    assert not _read(f"{what}:  20%|##  | 10/50 [00:10<00:40,  1.00it/s]")
+
+
+def test_the_best_model_is_no_step() -> None:
+    assert not _read("Best model at epoch 3 step 1200 with loss 2.125")
