@@ -71,6 +71,7 @@ class LogFile:
     lines: int
     last_time: float | None = None
     paths: Mapping[str, int] = field(default_factory=dict)  # connections inside nodes, by transport
+    ranks: frozenset[int] = frozenset()  # whose lines are in it, as its name and torch's prefixes tell
 
 
 UNEXPLAINED = "nccl_warning"  # kind of NCCL's warnings that no signature names
@@ -79,6 +80,8 @@ _FAILURE = re.compile(
     r"|denied|refused|exceed|\blost\b"
 )
 _INFO = "NCCL INFO "
+_PREFIX_RANK = re.compile(r"\[rank(\d{1,6})\]")
+BLOCKS_WITH_RANKS = 16  # all ranks that speak at all do so in a few blocks
 # A watchdog's line that a terminal broke at its width goes on in the next ones, unless those begin anew.
 _TORN = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\((?!.*\) ran for \d+ milliseconds)")
 _FRESH = re.compile(r"\s*(?:\d+: )?\[(?:rank|[EWIF][ \d]|\d{4}-|PG )|.*Watchdog|Traceback")
@@ -127,6 +130,8 @@ class LogReader:
         self.torn: tuple[int, str] | None = None  # number and text of a line that a terminal broke
         self.last_time: float | None = None
         self.previous = Origin()
+        self.ranks = set() if self.default.rank is None else {self.default.rank}
+        self.searched = 0
 
     def read(self, blocks: Iterable[str]) -> None:
         """Take blocks of whole lines, in order: bytes as Latin-1, which costs nothing; what is kept is decoded."""
@@ -134,6 +139,9 @@ class LogReader:
             known = tuple(self.paths)
             for path in known:
                 self.paths[path] += block.count(f"{path}\n")
+            if "[rank" in block and self.searched < BLOCKS_WITH_RANKS:
+                self.searched += 1
+                self.ranks.update(map(int, _PREFIX_RANK.findall(block)))
             lines = block.split("\n")[:-1]
             self._read_lines([pair for pair in enumerate(lines, self.lines + 1) if not pair[1].endswith(known)])
             self.lines += len(lines)
@@ -267,7 +275,7 @@ class LogReader:
             number, text = self.kernel_lines[found.line - 1]
             yield KernelRecord(found, f"{self.name}:{number}", found.host, seconds(text))
         paths = {decoded(path).removeprefix(" via "): count for path, count in self.paths.items()}
-        yield LogFile(self.name, self.lines, self.last_time, paths)
+        yield LogFile(self.name, self.lines, self.last_time, paths, frozenset(self.ranks))
 
 
 # Messages that go on over several lines, of which only the first says who wrote them.

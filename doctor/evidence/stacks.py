@@ -73,6 +73,7 @@ _LLDB_FRAME = re.compile(
     r"(?: at (?P<file>[^\s:]+):(?P<line>\d+)\S*)?(?: \+ \d+)?\s*$"
 )
 _PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<command>.*)")
+_TIMED_OUT = re.compile(r"Process (?P<rank>\d+) timed out with traceback:")  # torch's own tests: the rank
 _FRAMES = (_FAULT_FRAME, _GDB_FRAME, _LLDB_FRAME, _PYSPY_FRAME)
 _PREFIX_RANK = re.compile(r"(?i)rank[\s:=#]*(\d+)|^\[?(\d+)\]?:")
 _ANY_THREAD = re.compile(
@@ -115,6 +116,7 @@ class _Reader:
         self.pid: int | None = None
         self.label = ""
         self.rank: int | None = None
+        self.titled: int | None = None  # by a heading
         self.threads: list[Thread] = []
         self.header: Mapping[str, str | None] | None = None
         self.prefix = ""
@@ -127,7 +129,10 @@ class _Reader:
             if self.header is not None:
                 self.frame(line)
             return
-        if (process := _PROCESS.search(line)) and "Thread" not in line:
+        if timed_out := _TIMED_OUT.match(line):
+            yield from self.finish()
+            self.titled = int(timed_out["rank"])
+        elif (process := _PROCESS.search(line)) and "Thread" not in line:
             yield from self.finish()
             self.pid, self.label = int(process["pid"]), process["command"][:300]
         elif header := _THREAD.match(line):
@@ -156,9 +161,8 @@ class _Reader:
         tool = _tool(self.header) if self.header is not None else ""
         self.end_thread()
         if self.threads:
-            rank = next(
-                (one for one in (self.rank, self._rank_of_file(), _titled(self.label)) if one is not None), None
-            )
+            told = (self.rank, self.titled, self._rank_of_file(), _titled(self.label))
+            rank = next((one for one in told if one is not None), None)
             kind = tool or ("gdb" if self.threads[0].native else "py-spy")
             yield Stack(rank, self.where, kind, tuple(self.threads), self.pid, self.label)
         self.threads, self.pid, self.label = [], None, ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from statistics import median
 
 from doctor.evidence import EvidenceSet
 from doctor.rules import Rule, healthy
@@ -11,6 +12,10 @@ from doctor.rules.node_tools import note, reports
 from launcher.common.finding import Finding
 from launcher.common.gpu_health import COOL, RESET, gpu_findings
 from launcher.common.node_reports.nvidia_smi import CsvTable, SmiReport, number
+
+SPINNING = 95  # per cent: a kernel of NCCL that waits
+IN_USE_MIB = 2_000
+PCIE_AT_MOST = 120.0  # GB/s in both directions: more is NVLink
 
 
 def gpus(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -112,7 +117,49 @@ def matrices(evidence: EvidenceSet) -> Iterator[Finding]:
             )
 
 
+def idle(evidence: EvidenceSet) -> Iterator[Finding]:
+    """nvidia-smi's table of a hang: who waits in a collective is at 100 %, who does not come to it is idle."""
+    for where, use in reports(evidence, "gpu_use", dict):
+        busy = [gpu for gpu, (percent, _) in use.items() if percent >= SPINNING]
+        idle = sorted(gpu for gpu, (percent, memory) in use.items() if percent <= 1 and memory >= IN_USE_MIB)
+        if len(busy) + len(idle) == len(use) and 0 < len(idle) <= len(busy) / 3:
+            names = ", ".join(map(str, idle))
+            yield Finding(
+                "hang.absent_rank",
+                "warning",
+                f"GPU {names} is idle, though its memory is in use, while all others are at 100 %: if the job hangs,"
+                " they wait in a collective for the process of that GPU.",
+                "look at the stack of that process (py-spy dump) and its last log lines",
+                0.45,
+                detail={"gpus": idle},
+                evidence=note(where, f"utilization of GPU {names} 0-1 %, of {len(busy)} others 100 %"),
+            )
+
+
+def bandwidths(evidence: EvidenceSet) -> Iterator[Finding]:
+    """p2pBandwidthLatencyTest: a GPU all of whose pairs are far slower than those of the others."""
+    for where, pairs in reports(evidence, "gpu_bandwidths", dict):
+        others = {pair: rate for pair, rate in pairs.items() if pair[0] != pair[1]}
+        usual = median(others.values()) if others else 0.0
+        best = {gpu: max(rate for pair, rate in others.items() if gpu in pair) for gpu, _ in others}
+        slow = sorted(gpu for gpu, rate in best.items() if rate < usual / 2)
+        if slow and len(slow) <= len(best) / 3:
+            links = usual > PCIE_AT_MOST
+            yield Finding(
+                "gpu.nvlink_missing" if links else "host.pcie_degraded",
+                "error",
+                f"GPU {', '.join(map(str, slow))} reaches {best[slow[0]]:.0f} GB/s to any other GPU, where"
+                f" {usual:.0f} GB/s are usual on this host.",
+                "nvidia-smi nvlink -s; reset the GPU" if links else "lspci -vv (LnkSta): reseat the card or riser",
+                0.75,
+                detail={"gpus": slow},
+                evidence=note(where, f"best pair of GPU {slow[0]}: {best[slow[0]]} GB/s, median {usual} GB/s"),
+            )
+
+
 RULES = (
+    Rule(("hang.absent_rank",), ("hang",), idle),
+    Rule(("gpu.nvlink_missing", "host.pcie_degraded"), ("straggler",), bandwidths),
     Rule(("gpu.nvlink_missing",), ("mesh", "straggler"), matrices),
     Rule(("gpu.clock_throttled", "gpu.ecc", "gpu.fabric_manager", "gpu.xid"), ("straggler",), gpus),
     Rule(("gpu.ecc", "gpu.clock_throttled", "host.pcie_degraded"), ("straggler",), gpu_tables),

@@ -11,6 +11,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.stacks import Stack, Thread
 from doctor.rules import Rule
 from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.nameless_stacks import absent_process
 from doctor.rules.places import Place, place_of, working_threads
 from doctor.rules.suspects import SUB_CAUSES, Suspect, Witnesses, witnesses_of
 from doctor.rules.waits import wait_graph
@@ -241,6 +242,9 @@ def find_blocked_watchdogs(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def _alone(stacks: Sequence[Stack]) -> Iterator[Finding]:
     """No stack waits for peers: a few places tell all the same, the others only say where ranks are."""
+    if absent := absent_process(stacks):
+        yield absent
+        return
     told = False
     for stack in stacks:
         place = place_of(stack)

@@ -268,6 +268,14 @@ MEANINGS: Mapping[str, Meaning] = {
         severity="warning",
         confidence=0.4,
     ),
+    "defunct": Meaning(
+        "hang.absent_rank",
+        "Process {pid} of python has ended and was not waited for (defunct): if it was a rank, the others wait for it.",
+        "read its log's last lines and the kernel log; end its launcher to be rid of it",
+        ("pid",),
+        severity="warning",
+        confidence=0.45,
+    ),
     "hccl_failed": Meaning(
         "cascade.remote_error",
         "A collective of HCCL failed at {who} ({error}): the lines with an EI code, and the other ranks, tell why.",

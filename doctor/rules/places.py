@@ -49,8 +49,9 @@ _PATTERNS: Sequence[tuple[Kind, str]] = (
         "collective",
         r"^(?:\w+\.)*(?:all_reduce|reduce|broadcast\w*|all_gather\w*|_all_gather_base|gather\w*|scatter\w*|"
         r"reduce_scatter\w*|_reduce_scatter_base|all_to_all\w*|barrier|monitored_barrier|all_gather_object|"
-        r"gather_object|scatter_object_list|wait_tensor|allreduce|_sync_params|_verify_param_shape\w*|"
-        r"_sync_module_states)\b .*(?:distributed|c10d|functional_collectives|deepspeed/comm|mpu|horovod)",
+        r"allgather\w*|gather_object|scatter_object_list|wait_tensor|allreduce|_sync_params|_verify_param_shape\w*|"
+        r"_sync_module_states)\b .*(?:distributed|c10d|functional_collectives|deepspeed/(?:comm|runtime/zero)|mpu"
+        r"|horovod)",
     ),
     ("collective", r"^(?:c10d::|gloo::|ncclAllReduce|pncclAll|ncclGroupEnd|c10d_)"),
     (

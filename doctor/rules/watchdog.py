@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.logs import LogEvent
+from doctor.evidence.logs import LogEvent, LogFile
 from doctor.evidence.rank_table import RankTable
 from doctor.evidence.ras import RasReport
 from doctor.evidence.watchdog import NO_NUMBER, GroupProgress, WorkTimeout
 from doctor.rules import Rule
 from doctor.rules.activities import ACTIVITIES, DOING, activity_of, came_back
+from doctor.rules.fleet import WORLD
 from doctor.rules.watchdog_reports import FIX_BRANCH, report
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding, unknown
@@ -266,12 +267,9 @@ def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Findi
         one for one in evidence.of(RasReport) if one.groups and all(group.errors == "OK" for group in one.groups)
     ]
     ranks = set(waits.timeouts)
-    whole = (
-        len(ranks) > 1
-        and ranks == set(range(max(ranks) + 1))
-        and all(one.seq == first.seq for one in waits.timeouts.values())
-    )
-    silent = sorted(set(range(max(ranks) + 1)) - ranks) if len(ranks) > 1 else []
+    expected = set(range(max(ranks) + 1)) | _heard(waits, evidence)
+    whole = len(ranks) > 1 and ranks == expected and all(one.seq == first.seq for one in waits.timeouts.values())
+    silent = sorted(expected - ranks) if len(ranks) > 1 else []
     if healthy or (whole and len(ranks) >= 4):
         why = "RAS says that all ranks have launched it" if healthy else "every rank that gave up was in it"
         return Finding(
@@ -296,6 +294,13 @@ def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Findi
         [f"the watchdog lines of the other ranks, or {NEXT_TIME}"],
         waits.quotes,
     )
+
+
+def _heard(waits: Waits, evidence: EvidenceSet) -> set[int]:
+    """All ranks whose lines are in the logs, for a group that may be the whole job's."""
+    if waits.group not in ("", "0", WORLD):
+        return set()
+    return {rank for log in evidence.of(LogFile) for rank in log.ranks}
 
 
 def _silent(waits: Waits, first: WorkTimeout, silent: Sequence[int], seen: str, call: str) -> Finding:

@@ -51,6 +51,7 @@ ROWS: list[tuple[str, str, str]] = [
         "onnect",
         rf"[Cc]onnect to {_ADDRESS}(?:\([^)]*\))? (?:returned|failed)\s?:? ?(?:\d+ ?\()?{_ERROR}",
     ),
+    ("connect_failed", "Couldn't connect to", r"Couldn't connect to (?P<address>[\w.-]+):(?P<port>\d+)"),  # perftest
     ("connect_failed", "exceeded", r"socket\w*Connect: exceeded (?P<error>timeouts|retries|error retry count)"),
     ("connect_failed", "Call to connect failed", rf"Call to connect failed : {_ERROR}"),
     ("connect_failed", "retry count", rf"connect to {_ADDRESS} returned {_ERROR}, exceeded error retry count"),

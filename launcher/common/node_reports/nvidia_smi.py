@@ -217,3 +217,30 @@ def parse_monitor(text: str) -> list[dict[str, str]]:
         elif words and columns:
             samples.append(dict(zip(columns, words, strict=False)))
     return samples
+
+
+def parse_utilization(text: str) -> dict[int, tuple[int, int]]:
+    """Default table: GPU index → (utilization in per cent, memory in use in MiB)."""
+    found: dict[int, tuple[int, int]] = {}
+    index: int | None = None
+    for line in text.splitlines():
+        if head := re.match(r"\|\s+(\d+)\s+\S.*\s(?:On|Off|N/A)\s+\|\s*[0-9A-Fa-f]+:", line):
+            index = int(head[1])
+        elif index is not None and (use := re.search(r"\|\s*(\d+)MiB\s*/\s*\d+MiB\s*\|\s*(\d+)%", line)):
+            found[index], index = (int(use[2]), int(use[1])), None
+    return found
+
+
+def parse_bandwidths(text: str) -> dict[tuple[int, int], float]:
+    """p2pBandwidthLatencyTest: (GPU, GPU) → GB/s, of the bidirectional matrix with P2P, else of the last one."""
+    found: dict[str, dict[tuple[int, int], float]] = {}
+    title = ""
+    for line in text.splitlines():
+        words = line.split()
+        if "Matrix" in line:
+            title = line if "Bandwidth" in line else ""
+        elif title and len(words) > 2 and all(re.fullmatch(r"\d+(?:\.\d+)?", word) for word in words):
+            row = {(int(words[0]), column): float(value) for column, value in enumerate(words[1:])}
+            found.setdefault(title, {}).update(row)
+    best = [title for title in found if title.startswith("Bidirectional P2P=Enabled")] or list(found)
+    return found[best[-1]] if best else {}
