@@ -69,6 +69,6 @@ def index_list(text: str) -> list[int]:
     numbers: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        if first.isdigit():
+        if first.isdecimal():
             numbers.extend(range(int(first), int(last or first) + 1))
     return numbers

@@ -73,6 +73,6 @@ def step_end(line: str) -> StepEnd | None:
 
 def _task_end(node: str, tasks: str, how: str) -> StepEnd:
     how = how.removesuffix(" (core dumped)")
-    if exited := re.search(r"[Ee]xit(?:ed with exit)? code:? (\d+)", how):
+    if exited := re.search(r"[Ee]xit(?:ed with exit)? code:? (\d{1,9})", how):
         return StepEnd(f"exit {exited[1]}", node, tasks, int(exited[1]))
     return StepEnd(_HOW.get(how, how), node, tasks)

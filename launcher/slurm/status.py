@@ -81,9 +81,10 @@ def load_json(text: str) -> Mapping[str, Any]:
         document = json.loads(text)
     except ValueError as error:
         raise SlurmError(f"Slurm's answer is not JSON: {text.strip()[:120] or 'empty'}") from error
+    if not isinstance(document, dict):
+        raise SlurmError(f"Slurm's answer is no JSON object: {text.strip()[:120]}")
     for problem in document.get("errors") or ():
         raise SlurmError(_problem(problem), problem.get("error_number") or problem.get("error_code") or 0)
-    assert isinstance(document, dict)
     return document
 
 
@@ -154,7 +155,7 @@ def node_from_json(record: Mapping[str, Any]) -> NodeStatus:
 
 def jobs_from_scontrol(text: str) -> list[JobStatus]:
     """`scontrol show job [-d]`: works where this version's scontrol writes no JSON."""
-    return [_job_from_record(record) for record in scontrol_records(text)]
+    return [_job_from_record(record) for record in scontrol_records(text) if "JobId" in record.fields]
 
 
 def _job_from_record(record: ScontrolRecord) -> JobStatus:
@@ -185,12 +186,12 @@ def _job_from_record(record: ScontrolRecord) -> JobStatus:
 
 def _leading_integer(text: str) -> int | None:
     digits = text.partition("-")[0]
-    return int(digits) if digits.isdigit() else None
+    return int(digits) if digits.isdecimal() else None
 
 
 def nodes_from_scontrol(text: str) -> list[NodeStatus]:
     """`scontrol show node`."""
-    return [_node_from_fields(record.fields) for record in scontrol_records(text)]
+    return [_node_from_fields(record.fields) for record in scontrol_records(text) if "NodeName" in record.fields]
 
 
 def _node_from_fields(fields: Mapping[str, str]) -> NodeStatus:

@@ -37,7 +37,7 @@ def scontrol_records(text: str) -> list[ScontrolRecord]:
         if not found:
             continue
         opening = opening or found[0][0]
-        if found[0][0] == opening and not line[0].isspace():
+        if not records or (found[0][0] == opening and not line[0].isspace()):
             records.append(ScontrolRecord())
         if opening == "JobId" and found[0][0] == "Nodes":
             records[-1].details.append(dict(found))
@@ -125,7 +125,7 @@ def table(text: str) -> list[Record]:
             rows[-1][names[-1]] += line
         else:
             cells = _ruled_cells(line, starts) if ruled else _cells(line, starts)
-            rows.append(dict(zip(names, cells, strict=True)))
+            rows.append(dict(zip(names, cells, strict=False)))
     return rows
 
 

@@ -43,7 +43,7 @@ def parse_topology(text: str) -> SlurmTopology:
     return SlurmTopology(
         switches={
             name: Switch(
-                int(line["level"]) if "level" in line else _level(name, children),
+                int(line["level"]) if line.get("level", "").isdecimal() else _level(name, children),
                 tuple(expand(line.get("nodes", ""))),
                 children[name],
             )
@@ -87,4 +87,4 @@ def node_order(addresses: Mapping[str, str]) -> list[str]:
 
 def _natural(text: str) -> list[tuple[int, int, str]]:
     pieces = re.findall(r"\d+|\D+", text)
-    return [(0, int(piece), piece) if piece.isdigit() else (1, 0, piece) for piece in pieces]
+    return [(0, int(piece), piece) if piece.isdecimal() else (1, 0, piece) for piece in pieces]

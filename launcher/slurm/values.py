@@ -49,7 +49,7 @@ def duration(text: str) -> float | None:
     text = text.strip()
     if text in UNLIMITED:
         return math.inf
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?(?:\.\d+)?", text)
+    found = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?(?:\.\d+)?", text)
     if not found:
         return None
     days, *rest = found.groups()
@@ -103,7 +103,7 @@ def generic_resources(text: str) -> list[Gres]:
     for match in re.finditer(r"(?:gres[/:])?([A-Za-z]\w*)((?:[:=][\w.\-]+)*)(\([^()]*\))?(?:,|$)", text.strip()):
         name, rest, where = match.groups()
         parts = re.split("[:=]", rest)[1:]
-        count = parts.pop() if parts and re.fullmatch(r"\d+(?:\.\d+)?[KMGTkmgt]?", parts[-1]) else "1"
+        count = parts.pop() if parts and re.fullmatch(r"\d{1,18}(?:\.\d+)?[KMGTkmgt]?", parts[-1]) else "1"
         found.append(Gres(name, ":".join(parts), _count(count), _indexes(where)))
     return found
 

@@ -33,7 +33,7 @@ def read_affinity(row: Row, titles: Sequence[tuple[str, int]]) -> Affinity:
     cpus = fields.get(CPU)
     return Affinity(
         cpus=cpus if cpus and CPU_LIST.fullmatch(cpus) else None,
-        numa=int(numa) if numa and numa.isdigit() else None,
+        numa=int(numa) if numa and numa.isdecimal() else None,
         numa_text=numa,
         blank=CPU in names and cpus == "",
     )

@@ -16,6 +16,7 @@ ESCAPES = re.compile(
     re.VERBOSE,
 )
 ODD_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2500-\u257f|]")  # and the lines of boxes
+NO_NUMBER = re.compile(r"\d{100,}")
 INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 ROW_END = re.compile(r"<br\s*/?>|</(?:tr|p|div|li)>", re.IGNORECASE)
 CELL_END = re.compile(r"</t[dh]>", re.IGNORECASE)
@@ -39,7 +40,7 @@ def clean_lines(text: str) -> list[str]:
         text = text.replace("\\t", "\t")
     text = ESCAPES.sub("", html.unescape(text)).replace("\r\n", "\n").replace("\r", "\n")
     text = TAG.sub("", CELL_END.sub("\t", ROW_END.sub("\n", text)))
-    text = INVISIBLE.sub("", ODD_BLANKS.sub(" ", text))
+    text = NO_NUMBER.sub("", INVISIBLE.sub("", ODD_BLANKS.sub(" ", text)))
     return [clean_line(line) for line in text.split("\n")]
 
 

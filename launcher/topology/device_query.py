@@ -67,7 +67,7 @@ def described(devices: Iterable[Device], rows: Sequence[Mapping[str, str]]) -> t
     had_matrix = bool(known)
     about: dict[int, dict[str, str]] = {}
     for row in rows:
-        if row.get("index", "").isdigit():
+        if row.get("index", "").isdecimal():
             about.setdefault(int(row["index"]), {}).update(row)
     gaps = []
     if about and had_matrix:

@@ -56,7 +56,7 @@ def rdma_nic(fact: Sequence[str]) -> Nic:
 
 def plain_nic(fact: Sequence[str]) -> Nic:
     _, name, pci, numa, state, mbits = fact
-    speed = int(mbits) / 1000 if mbits.isdigit() else None  # -1 where the link is down
+    speed = int(mbits) / 1000 if mbits.isdecimal() else None  # -1 where the link is down
     return Nic(
         name,
         name,
@@ -71,4 +71,4 @@ def plain_nic(fact: Sequence[str]) -> Nic:
 
 def known_node(text: str) -> int | None:
     """The NUMA node; the kernel says -1 where it does not know."""
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None

@@ -90,6 +90,6 @@ def parse_nvlink_errors(text: str) -> list[NvLinks]:
     errors = {
         (int(link[1]), leaf.path[1]): int(leaf.value)
         for leaf in leaves
-        if len(leaf.path) == 2 and (link := re.fullmatch(r"Link (\d+)", leaf.path[0])) and leaf.value.isdigit()
+        if len(leaf.path) == 2 and (link := re.fullmatch(r"Link (\d+)", leaf.path[0])) and leaf.value.isdecimal()
     }
     return [NvLinks(int(gpu), "", errors=errors)] if gpu is not None and errors else []

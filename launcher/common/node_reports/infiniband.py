@@ -43,7 +43,7 @@ def parse_ibstat(text: str) -> list[IbPort]:
                     values.get("physical state", "?"),
                     _rate(values.get("rate", "")),
                     values.get("link layer", "?"),
-                    int(values["base lid"]) if values.get("base lid", "").isdigit() else None,
+                    int(values["base lid"]) if values.get("base lid", "").isdecimal() else None,
                 )
             )
     return ports
@@ -67,7 +67,7 @@ def parse_devinfo(text: str) -> list[IbPort]:
             lid = values.get("port_lid", "")
             layer = values.get("link_layer", "?")
             ports.append(
-                IbPort(device, int(part.split()[0]), state, physical, 0.0, layer, int(lid) if lid.isdigit() else None)
+                IbPort(device, int(part.split()[0]), state, physical, 0.0, layer, int(lid) if lid.isdecimal() else None)
             )
     return ports
 
@@ -79,7 +79,7 @@ def parse_ibstatus(text: str) -> list[IbPort]:
     """`ibstatus`: states come as "4: ACTIVE", rates as "200 Gb/sec (4X HDR)"."""
     heads = list(_STATUS.finditer(text))
     ports = []
-    for head, end in zip(heads, [match.start() for match in heads[1:]] + [len(text)], strict=True):
+    for head, end in zip(heads, [*(match.start() for match in heads[1:]), len(text)], strict=False):
         body = text[head.end() : end]
         values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in body.splitlines())}
         lid = values.get("base lid", "")
@@ -91,7 +91,7 @@ def parse_ibstatus(text: str) -> list[IbPort]:
                 values.get("phys state", "?").rpartition(" ")[2],
                 _rate(values.get("rate", "")),
                 values.get("link_layer", "?"),
-                int(lid, 16) if lid.startswith("0x") else None,
+                int(lid, 16) if re.fullmatch(r"0x[0-9a-f]+", lid) else None,
             )
         )
     return ports

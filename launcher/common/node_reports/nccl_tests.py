@@ -75,4 +75,4 @@ def parse_row(line: str) -> BandwidthRow | None:
 
 def _wrong(cell: str) -> int | None:
     """How many elements are wrong; None for `N/A` and for the greatest difference, which old versions show."""
-    return int(cell) if cell.isdigit() else int(float(cell)) if _MANY.fullmatch(cell) else None
+    return int(cell) if cell.isdecimal() else int(float(cell)) if _MANY.fullmatch(cell) else None

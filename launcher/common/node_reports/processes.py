@@ -74,5 +74,5 @@ def _below(names: Sequence[str], lines: Sequence[str]) -> Iterator[KernelWait]:
     for line in lines:
         row = dict(zip(names, line.split(maxsplit=len(names) - 1), strict=False))
         state, function = row.get("STAT", row.get("S", "")), row.get("WCHAN", "")
-        if row.get("PID", "").isdigit() and state and function:
+        if row.get("PID", "").isdecimal() and state and function:
             yield KernelWait(int(row["PID"]), state[0], function, None, wait_cause(function))

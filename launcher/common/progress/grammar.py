@@ -324,7 +324,7 @@ def _possible(field: str, pair: Pair) -> bool:
 def _keep(values: dict[str, Any], field: str, pair: Pair, factor: float) -> None:
     if field == "counter":
         values["step"] = int(pair.number)
-        values["total"] = int(pair.of) if pair.of else None
+        values["total"] = int(pair.of) if pair.of and math.isfinite(pair.of) else None
     elif field in ("skipped", "of"):
         values[field] = int(pair.number)
     else:

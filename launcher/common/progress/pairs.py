@@ -11,6 +11,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _LOST_ESCAPES = re.compile(r"\[(?:0|[1-4]|22|[39]\d|[34]8;[25];[\d;]+)(?:;\d{1,3})*m(?![\d<])")  # the ESC byte is gone
 _STEP_PAIR = re.compile(r"\bstep\s*[:=]\s*[\[(]\s*(\d+)\s*,\s*(\d+)\s*[\])]")  # DLLogger: epoch and iteration
 _EPOCH_BATCH = re.compile(r"(\bTRAIN (?:\|[^|]{0,40}\| )?)Batch (\d+)/(\d+)(?= loss)")  # WeNet and its kin
+_NO_NUMBER = re.compile(r"\d{100,}")
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), 127, ord("'"), ord('"'), ord("\\")))
 _DATES = re.compile(
     r"\b\d{4}[-/]\d\d?[-/]\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?Z?)?"  # 2025-03-04 00:44:44,441
@@ -49,7 +50,7 @@ def clean(text: str) -> str:
     """The text without escape sequences, control characters and quotes."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    text = _LOST_ESCAPES.sub("", text).translate(_CONTROLS)
+    text = _NO_NUMBER.sub("", _LOST_ESCAPES.sub("", text).translate(_CONTROLS))
     text = _STEP_PAIR.sub(r"epoch: \1, step: \2", text)
     return _EPOCH_BATCH.sub(r"\1epoch: \2, batch: \3,", text)
 

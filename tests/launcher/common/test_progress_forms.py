@@ -12,6 +12,9 @@ def _read(text: str) -> list[Progress]:
     return reader.feed(text.encode()) + reader.close()
 
 
+BIG = f"Epoch 0: 5%|# | {'9' * 5000}/1e400 [00:30<16:10, 1.0it/s] step {'9' * 5000}/1e400 loss 2"
+
+
 def test_carriage_returns_that_a_viewer_spelt_part_a_line_as_the_bytes_do() -> None:
     line = "^M  3%|▎ | 30/1000 [00:30<16:10, 1.0it/s]^M  3%|▎ | 31/1000 [00:31<16:09, 1.0it/s]^M    ^M"
     records = _read(line + "{'loss': 1.75, 'learning_rate': 2e-05, 'epoch': 0.2}")
@@ -46,7 +49,8 @@ def test_a_step_in_brackets_before_the_name_of_a_measure() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["Iteration 7 skipped: nan loss", "step: inf loss: 2.0", "epoch: nan step: 1/inf", "loss: 1 max_steps: nan"]
+    "line",
+    ["Iteration 7 skipped: nan", "step: inf loss: 2.0", "epoch: nan step: 1/inf", "loss: 1 max_steps: nan", BIG],
 )
 def test_numbers_that_are_none_are_no_counts(line: str) -> None:
     assert not [record for record in _read(line) if record.step not in (None, 7)]

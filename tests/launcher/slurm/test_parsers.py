@@ -11,7 +11,13 @@ from launcher.slurm.endings import step_end
 from launcher.slurm.reasons import pending_reason
 from launcher.slurm.refusals import refusal
 from launcher.slurm.states import job_state, job_state_from_words, node_state
-from launcher.slurm.status import SEPARATOR, jobs_from_accounting, jobs_from_queue, jobs_from_scontrol
+from launcher.slurm.status import (
+    SEPARATOR,
+    jobs_from_accounting,
+    jobs_from_queue,
+    jobs_from_scontrol,
+    nodes_from_scontrol,
+)
 from launcher.slurm.text import delimited, scontrol_records, split_reason, table
 from launcher.slurm.topology import node_order, parse_topology
 from launcher.slurm.values import ExitCode
@@ -331,3 +337,12 @@ def test_why_jobs_wait(reason: str, code: str, never: bool) -> None:
 
 def test_the_nodes_that_are_missing_are_named() -> None:
     assert "n[1-2]" in str(pending_reason("(ReqNodeNotAvail, UnavailableNodes:n[1-2])"))
+
+
+def test_records_without_a_name_and_numbers_that_are_none_break_nothing() -> None:
+    assert (
+        jobs_from_scontrol("   JobState=RUNNING NodeList=n1\n") == [] and nodes_from_scontrol("   State=IDLE\n") == []
+    )
+    assert values.duration("9" * 5000) is None and values.generic_resources(f"gpu:{'9' * 5000}")[0].count == 1
+    assert parse_topology("SwitchName=s0 Level=N/A Nodes=n1\n").switches["s0"].level == 0
+    assert table("A B C\n- --\n1 2\n")[0]["A"] == "1"

@@ -271,3 +271,8 @@ def test_a_legend_with_a_header_written_over_names_nothing() -> None:
     matrix = square("GPU0 NIC0 NIC1 NIC2", "X PIX SYS SYS / PIX X SYS SYS / SYS SYS X SYS / SYS SYS SYS X")
     text = f"{matrix}\n\nNIC Legend:\n  NIC0:   NIC2   CPU Affinity\n  NIC1: MA ID\n  NIC2: mlx5_7 (up)\n"
     assert [nic.device for nic in parse_topology(text).nics] == [None, None, "mlx5_7"]
+
+
+@pytest.mark.parametrize("tail", ["9" * 5000, "²", "0-3 ²"])
+def test_numbers_that_are_none_break_nothing(tail: str) -> None:
+    assert kinds(parse_topology(square("GPU0 GPU1", "X NV4 / NV4 X", "NUMA Affinity", tail))) == {"GPU0-GPU1": "NV4"}
