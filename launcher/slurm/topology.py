@@ -43,7 +43,7 @@ def parse_topology(text: str) -> SlurmTopology:
     return SlurmTopology(
         switches={
             name: Switch(
-                int(line["level"]) if line.get("level", "").isdecimal() else _level(name, children),
+                int(line["level"]) if re.fullmatch(r"\d{1,9}", line.get("level", "")) else _level(name, children),
                 tuple(expand(line.get("nodes", ""))),
                 children[name],
             )

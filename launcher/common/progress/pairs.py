@@ -73,7 +73,7 @@ def pairs(text: str) -> list[Pair]:
         kind = token.lastgroup
         if word := token["word"]:
             unit = after_number and _UNIT_WORD.fullmatch(word) and not _NAMES_A_NUMBER.match(text, token.end())
-            if unit and (not found[-1].unit or "/" in word) and not ("/" in word and _has_no_rate(found[-1])):
+            if unit and _takes(found[-1], word):
                 found[-1] = _with_unit(found[-1], word)
             elif word.lower() in ("nan", "inf") and (joined or _MAY_BE_NAN.fullmatch(words[-1] if words else "")):
                 found.append(_pair(words, float(word), None, "", joined, True))
@@ -109,9 +109,12 @@ def _pair(words: list[str], number: float, of: float | None, suffix: str, joined
     return Pair(key or named, number, of, unit, joined, exact)
 
 
-def _has_no_rate(pair: Pair) -> bool:
-    """Whether a rate behind it names the next number: `lr 1e-4 tok/s 12.3k`."""
-    return meaning(pair.key, "", pair.joined).field in ("lr", "loss", "grad_norm", "counter", "epoch")
+def _takes(pair: Pair, unit: str) -> bool:
+    """Whether the unit behind a number is its own: in `lr 1e-4 tok/s 12.3k` and `41% tok/s 9` it names the next one."""
+    if "/" not in unit:
+        return not pair.unit
+    named = meaning(pair.key, "", pair.joined).field in ("lr", "loss", "grad_norm", "counter", "epoch")
+    return not named and (not pair.unit or pair.unit.lower() in UNITS)
 
 
 def _with_unit(pair: Pair, unit: str) -> Pair:

@@ -41,6 +41,8 @@ def test_a_bar_of_graphs_that_are_captured_counts_no_steps() -> None:
 def test_a_rate_behind_a_learning_rate_names_the_next_number() -> None:
     (record,) = _read("epoch 1/3 step 20/40 (50.0%) loss 2.5 lr 1e-4 tok/s 12.5k eta 00:10:00")
     assert (record.lr, record.tokens_per_s) == (1e-4, 12_500)
+    (record,) = _read("step 20 loss 2.5 MFU 41% tok/s 12.5k")
+    assert (record.loss, record.tokens_per_s) == (2.5, 12_500)
 
 
 def test_a_step_in_brackets_before_the_name_of_a_measure() -> None:
