@@ -179,7 +179,11 @@ def harmless(evidence: EvidenceSet) -> Iterator[Finding]:
             0.8,
             "info",
         )
-    connected = [one for one in evidence.of(NcclProcess) if one.connected or any(comm.complete for comm in one.comms)]
+    connected = [
+        one
+        for one in evidence.of(NcclProcess)
+        if any(comm.complete for comm in one.comms) or (one.connected and not one.comms)
+    ]
     if connected:
         yield healthy(f"NCCL logs: {len(connected)} processes connected all their rings")
 

@@ -114,8 +114,9 @@ def slow_pci(evidence: EvidenceSet) -> Iterator[Finding]:
         )
 
 
+_ASSERT = "device-side assert triggered"
 _FAULTS: Mapping[str, str] = {
-    "device-side assert triggered": "an assertion in a kernel failed, most often an index out of range in the program",
+    _ASSERT: "an assertion in a kernel failed, most often an index out of range in the program",
     "an illegal memory access was encountered": (
         "a kernel used an address that is not its own (Xid 31 or 13 in the kernel log)"
     ),
@@ -129,14 +130,16 @@ def faults(evidence: EvidenceSet) -> Iterator[Finding]:
     for event in evidence.once(events_of).get("gpu_fault", ()):
         groups[event["error"]].append(event)
     for error, found in groups.items():
+        program = error == _ASSERT  # only a program sets such a trap
         yield said(
             found,
-            "gpu.xid",
+            "hang.absent_rank" if program else "gpu.xid",
             f"{who(found)} met {error}: {_FAULTS.get(error, 'a kernel failed')}.",
             "run that rank with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer; the same error on another GPU means the"
             " program, otherwise look at this host's kernel log (dmesg | grep Xid)",
-            0.6,
+            0.65 if program else 0.6,
             error=error,
+            sub_cause="exception" if program else "",
         )
 
 
@@ -167,6 +170,6 @@ RULES = (
     Rule(("init.duplicate_device",), ("hang", "mesh"), duplicates),
     Rule(("init.host_register", "init.shm_full"), ("hang",), shared_memory),
     Rule(("host.pcie_degraded",), ("mesh", "straggler"), slow_pci),
-    Rule(("gpu.xid",), ("hang",), faults),
+    Rule(("gpu.xid", "hang.absent_rank"), ("hang",), faults),
     Rule(("gpu.nvlink_error", "host.acs_iommu"), ("mesh",), peer_links),
 )

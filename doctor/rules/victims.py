@@ -82,6 +82,11 @@ def ends(evidence: EvidenceSet) -> list[Ended]:
     for event in events.get("rank_ended", ()):
         if not any(one.event["pid"] == event["pid"] for one in found):
             found.append(Ended(event.origin.rank, int(event["status"]), event.origin.host, event))
+    for event in events.get("rank_gone", ()):
+        status = int(
+            event["status"] or next((number for number, name in SIGNALS.items() if name == event["signal"]), 1)
+        )
+        found.append(Ended(int(event["rank"]) if event["rank"] else None, status, event.origin.host, event))
     return found
 
 
@@ -94,17 +99,8 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
     crashed = [one for one in found if one.status in CRASHES]
     if aborted or (stopped and not killed and not crashed):
         yield _terminated(aborted or stopped)
-    signals = _stopped_by_signal(evidence)
-    if signals and not found and not evidence.of(WorkTimeout):
-        yield said(
-            signals,
-            "cascade.terminated",
-            f"{who(signals)} was ended by SIGTERM: its launcher or the scheduler stopped it, after another's failure or"
-            " on request.",
-            "look for the first error in the other ranks' logs, and at the scheduler's reason",
-            0.5,
-            missing=["the logs of the ranks that ended before"],
-        )
+    if not found and not evidence.of(WorkTimeout):
+        yield from _stopped(evidence)
     if killed:
         yield _killed(killed)
     failed = [one for one in found if one.status > 0]
@@ -130,10 +126,29 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
         )
 
 
-def _stopped_by_signal(evidence: EvidenceSet) -> list[LogEvent]:
+def _stopped(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Processes that were asked to end."""
     events = evidence.once(events_of)
+    hung_up = [event for event in events.get("got_signal", ()) if event["signal"] in ("1", "SIGHUP")]
     got = [event for event in events.get("got_signal", ()) if event["signal"] in ("15", "SIGTERM")]
-    return [*got, *events.get("sent_sigterm", ())]
+    if hung_up:
+        yield said(
+            hung_up,
+            "cascade.terminated",
+            f"{who(hung_up)} was ended by SIGHUP: the terminal or ssh session that had started it was closed.",
+            "start it below tmux, nohup or a scheduler, so that it outlives the session",
+            0.7,
+        )
+    elif signals := [*got, *events.get("sent_sigterm", ())]:
+        yield said(
+            signals,
+            "cascade.terminated",
+            f"{who(signals)} was ended by SIGTERM: its launcher or the scheduler stopped it, after another's failure or"
+            " on request.",
+            "look for the first error in the other ranks' logs, and at the scheduler's reason",
+            0.5,
+            missing=["the logs of the ranks that ended before"],
+        )
 
 
 def _rank(*ended: Ended) -> tuple[int, ...]:
@@ -150,7 +165,8 @@ def _quote(ended: Sequence[Ended]) -> tuple[Evidence, ...]:
 
 def _named(ended: Sequence[Ended]) -> str:
     ranks = _rank(*ended)
-    return name_ranks(ranks) if ranks else "a rank"
+    pids = sorted({one.event["pid"] for one in ended if one.event["pid"]})
+    return name_ranks(ranks) if ranks else f"process {', '.join(pids[:4])}" if pids else "a rank"
 
 
 def _terminated(ended: Sequence[Ended]) -> Finding:

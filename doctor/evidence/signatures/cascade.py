@@ -31,10 +31,11 @@ ROWS: list[tuple[str, str, str]] = [
     ("peer_closed", "tasks are unhealthy", r"tasks are unhealthy.*?/(?P<peer>task:\d+)"),
     ("remote_error", "ncclRemoteError", r"(?P<error>ncclRemoteError)"),
     ("remote_error", "remote process exited", r"(?P<error>remote process exited or there was a network error)"),
+    ("remote_error", "Proxy Call to rank", r"(?P<error>Proxy Call to rank \d+ failed)"),
     ("remote_error", "RAS", r"(?P<error>peer.*(?:dead|unreachable).*RAS.*|RAS.*(?:PEER_DEAD).*)"),
     ("sent_sigterm", "closing signal SIGTERM", r"Sending process (?P<pid>\d+) closing signal SIGTERM"),
     ("got_signal", "death signal", r"Received (?P<signal>\d+) death signal"),
-    ("got_signal", "Process got signal", r"got signal: (?P<signal>\d+)"),
+    ("got_signal", "got signal: ", r"got signal: (?P<signal>\d+)"),
     ("got_signal", "Received signal", r"Received signal:? ?(?P<signal>\d+|SIG\w+)"),
     (
         "rank_ended",
@@ -45,6 +46,24 @@ ROWS: list[tuple[str, str, str]] = [
         "rank_status",
         "exitcode",
         r"exitcode\s*:\s*(?P<status>-?\d+)(?: \((?P<name>SIG\w+)\))?(?:,? ?\(?pid:? ?(?P<pid>\d+))?",
+    ),
+    ("rank_gone", "crashed with exit code", r"Rank (?P<rank>\d+) crashed with exit code (?P<status>-?\d+)"),  # composer
+    (
+        "rank_gone",  # Lightning
+        "terminated with code",
+        r"Child process with PID (?P<pid>\d+) terminated with code (?P<status>-?\d+)",
+    ),
+    (
+        "rank_gone",  # torch.multiprocessing.spawn
+        "terminated with",
+        r"process (?P<rank>\d+) terminated with (?:signal (?P<signal>SIG\w+)|exit code (?P<status>\d+))",
+    ),
+    ("rank_gone", "exits with return code", r"exits with return code = (?P<status>-?[1-9]\d*)"),  # DeepSpeed
+    ("rank_gone", "died with <Signals", r"died with <Signals\.(?P<signal>SIG\w+): \d+>"),  # accelerate
+    (
+        "remote_error",
+        "OFI poll failed",
+        r"OFI poll failed.*(?P<error>PTLTE_NOT_FOUND)",  # Slingshot: the peer's endpoint is gone
     ),
     ("report_rank", "local_rank", r"rank\s*:\s*(?P<rank>\d+)\s*\(local_rank:?\s*(?P<local>\d+)\)"),
     ("report_host", "host", r"^\s*host\s*:\s*(?P<name>[\w.-]+)\s*$"),

@@ -34,6 +34,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"|RNR retry count exceeded|Request flushed) on (?P<hca>[\w-]+):\d+.*vend 0x(?P<vendor>[0-9a-f]+)",
     ),
     ("ib_completion", "Failed status", r"Failed status (?P<status>\d+): wr_id \d+ syndrom 0x(?P<vendor>[0-9a-f]+)"),
+    ("ib_completion", "UNDELIVERABLE", r"OFI poll failed.*(?P<name>UNDELIVERABLE)"),  # Slingshot
     ("ib_completion", "Endpoint timeout", r"(?P<name>Endpoint timeout)"),
     # Asynchronous events of the adapter: up to 2.19, 2.20, from 2.23.
     ("ib_gid_change", "GID table change", rf"(?:{_DEVICE} )?(?:[Gg]ot async (?:\w+ )?event\s?: ?)?GID table changed?"),
