@@ -31,6 +31,7 @@ class Options:
     interval_s: float = 3.0
     full: bool = False
     native: bool = False
+    attempt: int | None = None  # one that has ended: what it left; the newest where None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ def collect_named(name: str, target: Path, options: Options) -> Collected:
         if not (name.startswith("slurm:") or (name.isdigit() and shutil.which("scontrol"))):
             raise
         return collect_foreign(name, target, options)
-    if job.record.state in ENDED:
+    if options.attempt is not None and options.attempt > job.record.attempt:
+        last = job.record.attempt
+        raise InputError(f"{job.record.job} has made attempts 0 to {last}", where="--attempt", help=f"--attempt {last}")
+    if options.attempt not in (None, job.record.attempt):
+        options = replace(options, samples=0)
+    elif job.record.state in ENDED:
         options = replace(options, samples=1)
     return Collected(job.record.job, [node.host for node in job.record.nodes], collect(job, target, options))
 
@@ -163,15 +169,16 @@ def _look(host: Host, record: JobRecord, options: Options) -> bytes | str:
 
 def _request(node: NodePlan, record: JobRecord, options: Options, py_spy: str = "") -> Request:
     ranks = tuple(rank.rank for rank in record.ranks if rank.node_rank == node.node_rank)
+    attempt = record.attempt if options.attempt is None else options.attempt
     return Request(
         directory=node.directory,
         node_rank=node.node_rank,
-        attempt=record.attempt,
+        attempt=attempt,
         ranks=ranks,
         samples=options.samples,
         interval_s=options.interval_s,
         full=options.full,
-        left_dumps=record.state != "succeeded",
+        left_dumps=record.state != "succeeded" or attempt != record.attempt,
         native=options.native,
         py_spy=py_spy,
     )

@@ -19,6 +19,7 @@ from launcher.console import print_json
 @click.option("--full", is_flag=True, help="Whole dumps instead of each node's reductions.")
 @click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower.")
 @click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job.")
+@click.option("--attempt", type=click.IntRange(0), metavar="N", help="What attempt N left, before it was restarted.")
 @click.option("--anonymize", is_flag=True, help="Replace host names, addresses and user names, the same everywhere.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def collect(
@@ -28,6 +29,7 @@ def collect(
     full: bool,
     native: bool,
     interval: float,
+    attempt: int | None,
     anonymize: bool,
     as_json: bool,
 ) -> None:
@@ -41,7 +43,7 @@ def collect(
 
     with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
         folder = Path(scratch, "bundle")
-        found = collect_named(job, folder, Options(2, interval, full, native))
+        found = collect_named(job, folder, Options(2, interval, full, native, attempt))
         if anonymize:
             anonymize_folder(folder, found.hosts)
         pack(folder.rename(folder.with_name(found.job.replace(":", "-"))), output)

@@ -22,12 +22,13 @@ def _command(question: Question, summary: str, example: str) -> click.Command:
         targets: tuple[str, ...],
         inventory: object,
         interval: float,
+        attempt: int | None,
         native: bool,
         as_json: bool,
         html: Path | None,
         markdown: bool,
     ) -> None:
-        evidence = evidence_of(targets, interval, native)
+        evidence = evidence_of(targets, interval, native, attempt)
         verdict = judge(evidence, question)
         if html:
             from doctor.report.html import render as page

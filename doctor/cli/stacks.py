@@ -22,7 +22,9 @@ from launcher.errors import CannotActError
 
 @click.command()
 @target_options
-def stacks(targets: tuple[str, ...], inventory: object, interval: float, native: bool, as_json: bool) -> None:
+def stacks(
+    targets: tuple[str, ...], inventory: object, interval: float, attempt: int | None, native: bool, as_json: bool
+) -> None:
     """Merge the stacks of all ranks of a JOB, of processes (PID…) or FILEs into one tree, outliers first.
 
     Example: ddoctor stacks last --native
@@ -30,7 +32,7 @@ def stacks(targets: tuple[str, ...], inventory: object, interval: float, native:
     from doctor.stack_tree import lines, merge
 
     pids = [int(target) for target in targets if target.isdigit() and not is_path(target)]
-    evidence = of_processes(pids, native) if len(pids) == len(targets) else evidence_of(targets, 0.0, native)
+    evidence = of_processes(pids, native) if len(pids) == len(targets) else evidence_of(targets, 0.0, native, attempt)
     found = _newest(evidence)
     if not found:
         raise CannotActError("no stack was found", help="; ".join(map(str, evidence.gaps[:3])) or "ddoctor collect JOB")

@@ -19,6 +19,9 @@ _OPTIONS = (
     click.argument("targets", nargs=-1, required=True, metavar="JOB|DIR…", shell_complete=completion.jobs_and_files),
     click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
     click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job."),
+    click.option(
+        "--attempt", type=click.IntRange(0), metavar="N", help="What a JOB's attempt N left, before it was restarted."
+    ),
     click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
 )
@@ -31,10 +34,12 @@ def target_options(command: F) -> F:
     return command
 
 
-def evidence_of(targets: Sequence[str], interval: float = 3.0, native: bool = False) -> EvidenceSet:
+def evidence_of(
+    targets: Sequence[str], interval: float = 3.0, native: bool = False, attempt: int | None = None
+) -> EvidenceSet:
     """Read directories, archives and files; look at a job that is named by its id, name, or `last`.
 
-    Raises InputError for what is neither.
+    Raises InputError for what is neither, and for an attempt that a job has not made.
     """
     paths = [Path(target) for target in targets if is_path(target)]
     jobs = [target for target in targets if not is_path(target)]
@@ -45,7 +50,7 @@ def evidence_of(targets: Sequence[str], interval: float = 3.0, native: bool = Fa
     with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
         for number, name in enumerate(jobs):
             folder = Path(scratch, str(number))
-            for line in collect_named(name, folder, Options(2, interval, native=native)).missing:
+            for line in collect_named(name, folder, Options(2, interval, native=native, attempt=attempt)).missing:
                 click.echo(f"warning: {line}", err=True)
             paths.append(folder)
         return discover(paths)

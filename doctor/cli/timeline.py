@@ -15,7 +15,13 @@ from launcher.errors import CannotActError
 @target_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The trace.")
 def timeline(
-    targets: tuple[str, ...], inventory: object, interval: float, native: bool, as_json: bool, output: Path
+    targets: tuple[str, ...],
+    inventory: object,
+    interval: float,
+    attempt: int | None,
+    native: bool,
+    as_json: bool,
+    output: Path,
 ) -> None:
     """Write the recorded collectives of all ranks as a trace for ui.perfetto.dev, a track for each rank and group.
 
@@ -24,7 +30,7 @@ def timeline(
     from doctor.report.timeline import trace
     from doctor.rules.fleet import fleet_of
 
-    evidence = evidence_of(targets, 0.0)
+    evidence = evidence_of(targets, 0.0, attempt=attempt)
     fleet = evidence.once(fleet_of)
     if not fleet.tables:
         raise CannotActError("no flight recorder dump was found", help="; ".join(map(str, evidence.gaps[:3])))
