@@ -136,6 +136,13 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
         ("a", "b"),
         confidence=0.6,
     ),
+    "driver_gone": Meaning(
+        "init.device_invisible",
+        "No device of {who} can be used: the driver is not loaded or does not answer ({error}).",
+        "load or install the driver for this kernel (modprobe nvidia or amdgpu, dmesg), reboot after its update; then"
+        " dlaunch preflight",
+        ("error",),
+    ),
     "device_invisible": Meaning(
         "init.device_invisible",
         "{who} does not see the device that it was to use ({error}).",

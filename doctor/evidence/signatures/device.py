@@ -165,6 +165,16 @@ ROWS: list[tuple[str, str, str]] = [
         "initialize NVML",
         r"(?P<error>Failed to initialize NVML: (?:Unknown Error|Insufficient Permissions))",
     ),
+    (
+        "driver_gone",
+        "the NVIDIA driver",
+        r"NVIDIA-SMI has failed because it (?P<error>couldn't communicate with the NVIDIA driver)",
+    ),
+    (
+        "driver_gone",
+        "amdgpu",
+        r"(?P<error>(?:[Dd]river not initialized|amdgpu not found in modules|amdgpu driver is not loaded).*)",
+    ),
     ("device_invisible", "GPU access blocked", r"(?P<error>GPU access blocked by the operating system)"),
     ("gpu_reset", "requires reset", r"(?P<error>GPU requires reset)"),
     ("device_invisible", "No HIP GPUs", r"(?P<error>No HIP GPUs are available)"),
