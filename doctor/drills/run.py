@@ -13,7 +13,7 @@ from typing import Any
 from doctor.collect import Options, collect
 from doctor.diagnose import diagnose
 from doctor.discover import discover
-from doctor.drills.table import ENOUGH_STEPS, EXPECTED, Expectation
+from doctor.drills.table import ENOUGH_STEPS, EXPECTED, MESHES, Expectation
 from launcher.common.agent_status import AgentStatus
 from launcher.common.finding import Verdict
 from launcher.errors import DlaunchError
@@ -105,6 +105,7 @@ def carry_out(drill: Drill, cluster: str | None, inventory: Path | None, nodes: 
         inventory=inventory,
         nodes=str(nodes),
         nproc_per_node=nproc,
+        mesh=MESHES.get((drill.fault, drill.workload)),
         name=f"drill-{drill.fault}".replace("_", "-"),
     )
     try:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import workloads
 from doctor.rules import Question
 
 Stage = Literal["stuck", "slow", "ended"]
 ENOUGH_STEPS = 14  # after the fault, before a slow rank is looked for
+SMALL_TEXT = str(Path(workloads.__path__[0]) / "pp.py")  # of which an epoch takes some ten steps
+# Where the mesh that a workload takes by itself would not show the fault: with one axis there is no other order.
+MESHES: Mapping[tuple[str, str], str] = {("mesh_order", "pp"): "pp=2,dp_shard=2"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ EXPECTED: Mapping[str, Expectation] = {
     "p2p_order": Expectation(("hang.p2p_unmatched", *ABSENT)),
     "checkpoint_endless": Expectation(("hang.none_slow", *ABSENT), arguments=SAVING),
     "same_data": Expectation(("data.duplicate_shards",), "slow"),
-    "set_epoch": Expectation(("data.order_not_shuffled",), "slow", ranked=False),
+    "set_epoch": Expectation(("data.order_not_shuffled",), "slow", ranked=False, arguments=("--data", SMALL_TEXT)),
     "tp_seed": Expectation(("rng.group_mismatch",), "slow"),
     "diverge": Expectation(
         ("numeric.replica_divergence",), "ended", ranked=False, arguments=("--compare-replicas", "1")

@@ -10,6 +10,7 @@ from doctor.evidence.job import JobFacts
 from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule
 from doctor.rules.fleet import fleet_of
+from doctor.rules.mesh_network import other_groups
 from doctor.rules.straggler import series_of
 from doctor.text import fold, name_ranks
 from launcher.common.finding import Evidence, Finding
@@ -22,7 +23,7 @@ def find_data_faults(evidence: EvidenceSet) -> Iterator[Finding]:
     """Faults that show in the samples and seeds of progress records; those need the job's coordinates."""
     series, jobs = series_of(evidence), evidence.of(JobFacts)
     yield from _unshuffled(series)
-    if jobs:
+    if jobs and not any(other_groups(evidence)):  # the plan's coordinates are not those that the script uses
         yield from _duplicates(series, jobs[-1], evidence)
         yield from _seeds(series, jobs[-1], evidence)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from statistics import median
 
@@ -12,7 +13,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule, healthy
 from doctor.rules.arrival import Lateness, lateness_of, onset
-from doctor.rules.fleet import Fleet, fleet_of
+from doctor.rules.fleet import Fleet, Group, fleet_of
 from doctor.rules.straggler_causes import CAUSES, explained
 from doctor.rules.suspects import Witnesses, witnesses_of
 from doctor.text import name_ranks
@@ -24,6 +25,7 @@ NOTICEABLE_S = 1e-3  # less per call is noise
 DATA_RATIO = 2.0
 DATA_SHARE = 0.1  # of a step
 MIN_STEPS = 4
+_STAGE = re.compile(r"pp\d+")
 _EXPERTS = re.compile(r"(?i)(?:^|[^a-z])(?:ep|expert\w*)(?:[^a-z]|$)")
 
 
@@ -32,7 +34,8 @@ def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
     fleet = evidence.once(fleet_of)
     series = series_of(evidence)
     by_data = _by_data(series, fleet)
-    late = [one for group in fleet.groups if (one := lateness_of(group, fleet))]
+    level = [group for group in fleet.groups if not _spans_stages(group, fleet)]
+    late = [one for group in level if (one := lateness_of(group, fleet))]
     by_arrival = _by_arrival(late, fleet, evidence.once(witnesses_of))
     if by_data and (by_arrival is None or set(by_data.ranks) & set(by_arrival.ranks)):
         yield by_data
@@ -41,6 +44,12 @@ def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
     elif late or len(series) > 1:
         calls = sum(len(one.seqs) for one in late)
         yield healthy(f"no rank stands out by arrival at {calls} calls or by its steps' parts ({len(series)} ranks)")
+
+
+def _spans_stages(group: Group, fleet: Fleet) -> bool:
+    """Whether its members are stages of a pipeline: those end their steps one after the other by design."""
+    places = {part for rank in group.members for part in fleet.coordinates.get(rank, "").split("/")}
+    return len([part for part in places if _STAGE.fullmatch(part)]) > 1
 
 
 def series_of(evidence: EvidenceSet) -> dict[int, ProgressSeries]:
@@ -54,18 +63,40 @@ def series_of(evidence: EvidenceSet) -> dict[int, ProgressSeries]:
 
 def _by_arrival(late: Sequence[Lateness], fleet: Fleet, witnesses: Witnesses) -> Finding | None:
     """The worst of all groups, hosts before ranks: a slow host makes all its ranks slow."""
-    found: list[tuple[float, Finding]] = []
+    found: list[tuple[float, Finding, Group]] = []
     for one in late:
         ranks_per_host = len(one.late) / max(1, len(fleet.hosts_of(one.late)))
         if len(fleet.hosts_of(one.late)) > 1 and ranks_per_host > 1:
             found += _worst(one.by_host(fleet.hosts), one, fleet, witnesses, by_host=True)
         found += _worst(one, one, fleet, witnesses, by_host=False)
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+    if not found:
+        return None
+    worst = max(found, key=lambda one: one[0])[1]
+    return _of_whole_host(worst, found, fleet) or worst
+
+
+def _of_whole_host(worst: Finding, found: Sequence[tuple[float, Finding, Group]], fleet: Fleet) -> Finding | None:
+    """The host of the worst rank, where each of its ranks is late in a group with other hosts, and none in one within
+    the host: there they would wait for one of their own."""
+    host = fleet.hosts.get(worst.ranks[0], "")
+    ranks = tuple(sorted(rank for rank, its in fleet.hosts.items() if its == host))
+    ours = [(finding, group) for _, finding, group in found if set(finding.ranks) <= set(ranks)]
+    alone = {finding.ranks[0] for finding, group in ours if not set(group.members) <= set(ranks)}
+    within = any(set(group.members) <= set(ranks) for _, group in ours)
+    if worst.code != "straggler.rank" or within or len(ranks) < 2 or not set(ranks) <= alone:
+        return None
+    return replace(
+        worst,
+        code="straggler.node",
+        cause=f"Host {host} ({name_ranks(ranks)}) is slow: each of its ranks comes last in its group. {worst.cause}",
+        ranks=ranks,
+        coordinates=fleet.coordinates_of(ranks),
+    )
 
 
 def _worst(
     one: Lateness, ranks: Lateness, fleet: Fleet, witnesses: Witnesses, by_host: bool
-) -> list[tuple[float, Finding]]:
+) -> list[tuple[float, Finding, Group]]:
     blame = one.blame()
     ordered = sorted(blame, key=lambda rank: blame[rank], reverse=True)
     worst = ordered[0]
@@ -74,7 +105,7 @@ def _worst(
     if one.span_s <= 0 or blame[worst] < BLAME_SHARE * one.span_s or not stands_out or not one.persists(worst):
         return []
     finding = _arrival_finding(worst, blame[worst], one, fleet, witnesses, by_host)
-    return [(blame[worst] / one.span_s + (0.01 if by_host else 0), finding)]
+    return [(blame[worst] / one.span_s + (0.01 if by_host else 0), finding, one.group)]
 
 
 def _arrival_finding(

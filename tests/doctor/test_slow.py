@@ -72,6 +72,30 @@ def test_a_slow_host_is_one_finding_with_its_ranks() -> None:
     assert (verdict.answer, first(verdict).ranks, first(verdict).hosts) == ("straggler.node", (4, 5), ("n2",))
 
 
+@pytest.mark.parametrize(
+    ("slow", "answer", "named"), [((2, 3), "straggler.node", (2, 3)), ((3,), "straggler.rank", (3,))]
+)
+def test_a_slow_host_whose_ranks_are_in_groups_of_their_own(
+    slow: tuple[int, ...], answer: str, named: tuple[int, ...]
+) -> None:
+    """Two hosts of two ranks, groups across hosts and within them, as of a mesh."""
+    groups = {
+        rank: {
+            ("1", f"dp{rank % 2}"): (rank % 2, rank % 2 + 2),
+            ("2", f"tp{rank // 2}"): (rank // 2 * 2, rank // 2 * 2 + 1),
+        }
+        for rank in range(4)
+    }
+    ranks = [Recorder(rank, groups[rank], "nccl") for rank in range(4)]
+    for one in ranks:
+        for _ in range(20):
+            across, within = groups[one.rank]
+            waited = LATE_NS if one.rank // 2 == slow[0] // 2 else 0
+            one.run(Op(group=within, late_ns=LATE_NS if one.rank in slow else 0), Op(group=across, late_ns=waited))
+    verdict = judged(ranks, "straggler", job("dp_replicate=2,tp=2", 2))
+    assert (verdict.answer, first(verdict).ranks) == (answer, named)
+
+
 def test_a_clock_that_is_off_is_no_straggler() -> None:
     ranks = recorders(4)
     for one in ranks:
@@ -88,6 +112,13 @@ def test_a_hiccup_of_one_rank_is_no_straggler() -> None:
         steps(one, 4, 20 * LATE_NS if one.rank == 2 else 0)
         steps(one, 20, 0)
     assert judged(ranks, "straggler").answer == "none"
+
+
+def test_stages_of_a_pipeline_end_one_after_the_other() -> None:
+    ranks = recorders(4)
+    for one in ranks:
+        steps(one, 20, LATE_NS if one.rank == 0 else 0)
+    assert judged(ranks, "straggler", job("pp=4", 2)).answer == "unknown"
 
 
 def test_even_ranks_are_healthy() -> None:
