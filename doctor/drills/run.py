@@ -179,7 +179,8 @@ def cells(names: Sequence[str], workloads: Sequence[str], node_size: int = 2, ba
         settings = {**COMMON, **kind.defaults}
         for workload in workloads:
             if workload in kind.workloads:
-                rank = node_size if name == "same_data" else int(settings["rank"])  # another data rank than 0
+                far = name == "same_data" and (name, workload) not in MESHES  # rank 1 may share rank 0's data
+                rank = node_size if far else int(settings["rank"])
                 yield Drill(name, workload, rank, int(settings["step"]), node_size)
     if not names or HEALTHY in names:
         yield from (Drill(HEALTHY, workload) for workload in workloads)

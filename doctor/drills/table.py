@@ -13,8 +13,12 @@ from doctor.rules import Question
 Stage = Literal["stuck", "slow", "ended"]
 ENOUGH_STEPS = 14  # after the fault, before a slow rank is looked for
 SMALL_TEXT = str(Path(workloads.__path__[0]) / "pp.py")  # of which an epoch takes some ten steps
-# Where the mesh that a workload takes by itself would not show the fault: with one axis there is no other order.
-MESHES: Mapping[tuple[str, str], str] = {("mesh_order", "pp"): "pp=2,dp_shard=2"}
+# Where the mesh that a workload takes by itself lacks the axis on which the fault shows.
+MESHES: Mapping[tuple[str, str], str] = {
+    ("mesh_order", "pp"): "pp=2,dp_shard=2",
+    ("same_data", "pp"): "pp=2,dp_shard=2",
+    ("tp_seed", "nd"): "dp_shard=2,tp=2",
+}
 
 
 @dataclass(frozen=True)

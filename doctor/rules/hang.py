@@ -12,6 +12,7 @@ from doctor.rules import Rule, healthy
 from doctor.rules.align import Divergence, divergence_of
 from doctor.rules.fleet import Fleet, Group, fleet_of
 from doctor.rules.hang_locks import lock_cycle
+from doctor.rules.hang_p2p import gone_ahead
 from doctor.rules.places import is_user_code
 from doctor.rules.suspects import SUB_CAUSES, Suspect, Witnesses, witnesses_of
 from doctor.rules.waits import WaitGraph, WaitPoint, wait_graph
@@ -217,6 +218,9 @@ def _absent(
     culprits: dict[int, list[WaitPoint]], graph: WaitGraph, witnesses: Witnesses, age: float | None
 ) -> Iterator[Finding]:
     """Findings for the ranks that did not come, one for each place and sub-cause."""
+    if culprits and all((place := witnesses.place(rank)) and place.kind == "p2p" for rank in culprits):
+        yield gone_ahead(sorted(culprits), next(iter(culprits.values()))[0], graph, witnesses)
+        return
     at_peers = {rank for rank in culprits if (place := witnesses.place(rank)) and place.waits_for_peers}
     known = {rank for rank in culprits if rank in graph.fleet.tables} - at_peers
     late = known or culprits.keys() - at_peers or culprits.keys()

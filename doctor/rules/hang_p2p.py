@@ -10,7 +10,7 @@ from doctor.evidence.rank_table import P2P, STARTED, Call, RankTable
 from doctor.rules import Rule
 from doctor.rules.fleet import Fleet, fleet_of
 from doctor.rules.suspects import SUB_CAUSES, Witnesses, witnesses_of
-from doctor.rules.waits import strongly_connected, wait_graph
+from doctor.rules.waits import WaitGraph, WaitPoint, strongly_connected, wait_graph
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
@@ -48,6 +48,25 @@ def find_unmatched(evidence: EvidenceSet) -> Iterator[Finding]:
     missed = sorted({peer for peers in edges.values() for peer in peers} - pending.keys() - in_collectives.keys())
     for rank in missed:
         yield _absent(rank, [one for found in waits.values() for one in found if one.peer == rank], evidence, fleet)
+
+
+def gone_ahead(left: Sequence[int], point: WaitPoint, graph: WaitGraph, witnesses: Witnesses) -> Finding:
+    """Ranks in a collective for which the others cannot come: those still wait for them in send or recv."""
+    ahead = sorted(graph.waiters(point))
+    waits = "waits" if len(ahead) == 1 else "wait"
+    return Finding(
+        "hang.absent_rank",
+        "error",
+        f"{name_ranks(ahead)} {waits} in number {point.seq} ({point.op}) of {point.group.label} while "
+        f"{name_ranks(left)} still wait for partners in send or recv: {name_ranks(ahead)} left the exchange too early.",
+        SUB_CAUSES["uneven_data"][1],
+        0.8,
+        ranks=tuple(ahead),
+        hosts=graph.fleet.hosts_of(ahead),
+        coordinates=graph.fleet.coordinates_of(ahead),
+        detail={"sub_cause": "uneven_data", "seq": point.seq, "op": point.op, "group": point.group.kind},
+        evidence=[piece for rank in (*ahead, *left)[:SHOWN] for piece in witnesses.suspect(rank).evidence],
+    )
 
 
 def _pending(rank: int, table: RankTable, fleet: Fleet) -> list[Pending]:
