@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.job import JobFacts
@@ -58,7 +58,9 @@ def _duplicates(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: E
 
 def _unshuffled(series: Mapping[int, ProgressSeries]) -> Iterator[Finding]:
     """All ranks that started over took their samples in the order of the first epoch."""
-    periods = {rank: period for rank, one in series.items() if (period := _period(one)) is not None}
+    periods = {rank: period for rank, one in series.items() if (period := _period(one.samples)) is not None}
+    if not any(periods.values()) and (samples := _in_common(list(series.values()))):
+        periods = dict.fromkeys(series, samples)  # an epoch that is no whole number of steps
     again = {rank: period for rank, period in periods.items() if period}
     if again and len(again) == len(periods):
         steps = min(again.values())
@@ -76,14 +78,22 @@ def _unshuffled(series: Mapping[int, ProgressSeries]) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _period(one: ProgressSeries) -> int | None:
+def _in_common(series: Sequence[ProgressSeries]) -> int:
+    """Whole steps after which all ranks' samples, one after the other, repeat exactly; 0 when they do not."""
+    shared = list(zip(*(one.samples for one in series), strict=False))
+    order = [[sample] for step in shared for batch in dict.fromkeys(step) for sample in batch]
+    period = _period(order) or 0
+    return -(-period * len(shared) // len(order)) if period else 0
+
+
+def _period(samples: Sequence[Sequence[int]]) -> int | None:
     """Steps after which the samples repeat exactly; 0 when a sample came again in another order, None when none did."""
     first_at: dict[int, int] = {}
-    for step, batch in enumerate(one.samples):
+    for step, batch in enumerate(samples):
         for sample in batch:
             if sample in first_at and first_at[sample] != step:
                 period = step - first_at[sample]
-                pairs = list(zip(one.samples, one.samples[period:], strict=False))
+                pairs = list(zip(samples, samples[period:], strict=False))
                 same = len(pairs) >= 2 and all(left == right for left, right in pairs)
                 return period if same else 0
             first_at[sample] = step

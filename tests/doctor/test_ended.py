@@ -111,6 +111,14 @@ def test_an_order_that_never_changes() -> None:
     assert judged_all(series(0, epoch)) == []
 
 
+@pytest.mark.parametrize(("shift", "codes"), [(0, ["data.order_not_shuffled"]), (3, [])])
+def test_an_epoch_that_is_no_whole_number_of_steps(shift: int, codes: list[str]) -> None:
+    """Two ranks take turns in an order of 7 samples, 2 a step each; `shift` is by how much each next epoch differs."""
+    order = [(place * 3 + shift * (place // 7)) % 7 for place in range(48)]
+    taken = [[order[4 * step + 2 * rank :][:2] for step in range(12)] for rank in (0, 1)]
+    assert [one.code for one in judged_all(*(series(rank, one) for rank, one in enumerate(taken)))] == codes
+
+
 def judged_all(*records: object) -> list[Finding]:
     """The findings on data and seeds alone."""
     found = diagnose(EvidenceSet(records)).findings
