@@ -39,6 +39,8 @@ from workloads.common.precision import kept
 from workloads.common.strategy import Job, Strategy
 from workloads.common.weights import materialize
 
+TOLD_SAMPLES = 16  # of a step, in its record: by these it shows when ranks read the same, or never another order
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -154,7 +156,7 @@ class Training:
             data_s=round(data_s, 6),
             loss=totals.loss,
             grad_norm=totals.grad_norm,
-            samples=self.data.samples(step)[:4],
+            samples=self.data.samples(step)[:TOLD_SAMPLES],
             seed=seed,
             **self._throughput.fields(step_s),
         )
