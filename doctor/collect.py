@@ -56,7 +56,9 @@ def collect_named(name: str, target: Path, options: Options) -> Collected:
         return collect_foreign(name, target, options)
     if options.attempt is not None and options.attempt > job.record.attempt:
         last = job.record.attempt
-        raise InputError(f"{job.record.job} has made attempts 0 to {last}", where="--attempt", help=f"--attempt {last}")
+        name = job.record.job
+        help = f"ddoctor diagnose {name} --attempt {last}"
+        raise InputError(f"{name} has made attempts 0 to {last}", where="--attempt", help=help)
     if options.attempt not in (None, job.record.attempt):
         options = replace(options, samples=0)
     elif job.record.state in ENDED:

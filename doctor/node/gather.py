@@ -19,7 +19,6 @@ from doctor.node.recorder import request_dumps
 from doctor.node.reduce import reduce_dump
 from doctor.node.stacks import dump_stacks
 from launcher.agent.recorder_hook import HOOK_SUFFIXES
-from launcher.agent.standing import remove_answer
 from launcher.common.paths import JobPaths
 
 LOG_BYTES = 512_000
@@ -123,18 +122,13 @@ def _sample(request: Request, processes: Sequence[Watched], number: int, archive
 
 def _dumps(request: Request, living: Sequence[Watched], number: int, archive: Archive) -> None:
     paths = JobPaths(Path(request.directory))
-    prefixes = {
-        one.rank: f"{paths.flight_recorder(one.rank, request.attempt)}{one.rank}"
-        for one in living
-        if one.rank is not None
-    }
-    answered, refused = request_dumps(prefixes, request.patience_s)
+    dumps = {one.rank: paths.dump(one.rank, request.attempt) for one in living if one.rank is not None}
+    answered, refused = request_dumps(dumps, request.patience_s)
     archive.gaps += [(f"dump of rank {rank}", why) for rank, why in refused.items()]
     reduced = []
     for rank in answered:
         prefix = f"ranks/{rank}/sample-{number}"
-        files = _read_all(prefixes[rank])
-        remove_answer(Path(prefixes[rank]))
+        files = _read_all(dumps[rank])
         if view := files.get(".view.json"):
             archive.files[f"{prefix}/view.json"] = view
         if stacks := files.get(".stacks.json"):
@@ -151,10 +145,11 @@ def _left_dumps(request: Request, ended: Sequence[int], archive: Archive) -> Non
     """What the recorders of ranks that have ended left: at the watchdog's timeout, or in their last standstill."""
     paths = JobPaths(Path(request.directory))
     for rank in ended:
-        dump = Path(f"{paths.flight_recorder(rank, request.attempt)}{rank}")
-        if _written(dump) <= _written(paths.progress(rank, request.attempt)):
+        dump = paths.dump(rank, request.attempt)
+        moved = _written(paths.progress(rank, request.attempt)) or _written(paths.stdout(rank, request.attempt))
+        if _written(dump) <= moved:
             continue  # there is none, or the rank has made steps after it
-        files = _read_all(str(dump))
+        files = _read_all(dump)
         if data := files.get(""):
             archive.files[f"ranks/{rank}/left/recorder.jsonl"] = reduce_dump(data, rank, f"ranks/{rank}/left/fr.{rank}")
         for suffix, name in ((".view.json", "view.json"), (".stacks.json", "hook-stacks.json")):
@@ -170,12 +165,12 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def _read_all(dump: str) -> Mapping[str, bytes]:
+def _read_all(dump: Path) -> Mapping[str, bytes]:
     """A dump and what the recorder's hook writes beside it, by suffix."""
     found = {}
     for suffix in HOOK_SUFFIXES:
         with suppress(OSError):
-            found[suffix] = Path(dump + suffix).read_bytes()
+            found[suffix] = dump.with_name(dump.name + suffix).read_bytes()
     return found
 
 

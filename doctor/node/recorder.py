@@ -8,30 +8,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.agent.recorder_hook import FIFO
-from launcher.agent.standing import wake
+from launcher.agent.standing import answered_at, wake
 
 WAKE_S = 0.02
 NO_HOOK = "the rank has no trigger (it was not started by dlaunch, or its Python runs with -I, -E or -S)"
 
 
-def request_dumps(prefixes: Mapping[int, str], patience_s: float) -> tuple[list[int], dict[int, str]]:
+def request_dumps(dumps: Mapping[int, Path], patience_s: float) -> tuple[list[int], dict[int, str]]:
     """Ask all ranks at once and wait; returns those that answered, and for the others why not.
 
-    `prefixes`: rank → path of its dump, beside which the FIFO and the view lie.
+    `dumps`: rank → path of its dump, beside which the FIFO and the view lie.
     """
     deadline = time.monotonic() + patience_s
-    before = {rank: _stamp(prefix) for rank, prefix in prefixes.items()}
+    before = {rank: answered_at(dump) for rank, dump in dumps.items()}
     refused: dict[int, str] = {}
-    waiting: dict[int, str] = {}
-    for rank, prefix in prefixes.items():
-        why = _ask(Path(prefix).parent / FIFO, deadline)
+    waiting: dict[int, Path] = {}
+    for rank, dump in dumps.items():
+        why = _ask(dump.with_name(FIFO), deadline)
         if why:
             refused[rank] = why
         else:
-            waiting[rank] = prefix
+            waiting[rank] = dump
     answered = []
     while waiting and time.monotonic() < deadline:
-        done = [rank for rank, prefix in waiting.items() if _stamp(prefix) != before[rank]]
+        done = [rank for rank, dump in waiting.items() if answered_at(dump) != before[rank]]
         answered += done
         for rank in done:
             del waiting[rank]
@@ -55,10 +55,3 @@ def _ask(fifo: Path, deadline: float) -> str:
             time.sleep(WAKE_S)
         else:
             return ""
-
-
-def _stamp(prefix: str) -> int:
-    try:
-        return Path(f"{prefix}.view.json").stat().st_mtime_ns
-    except OSError:
-        return 0

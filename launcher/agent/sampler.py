@@ -37,7 +37,7 @@ class NodeSampler:
         self._file = paths.samples(node_rank)
         self._node_rank, self._host, self._attempt = node_rank, host, attempt
         self._progress = {rank: RankProgress(paths, rank, attempt) for rank in ranks}
-        self._standing = {rank: Standing(Path(f"{paths.flight_recorder(rank, attempt)}{rank}")) for rank in ranks}
+        self._standing = {rank: Standing(paths.dump(rank, attempt)) for rank in ranks}
         self._processes: dict[int, psutil.Process] = {}
         self._devices = Devices(devices)
         self._network = _network_bytes()

@@ -26,17 +26,19 @@ def wake(fifo: Path) -> None:
     os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
 
 
-def remove_answer(dump: Path) -> None:
-    """Remove a dump that was asked for, and what lies beside it: of what the rank does later it would tell wrong."""
-    for suffix in HOOK_SUFFIXES:
-        dump.with_name(dump.name + suffix).unlink(missing_ok=True)
+def answered_at(dump: Path) -> int:
+    """When the view, the last file of an answer, was written, in ns since the epoch; 0 where there is none."""
+    try:
+        return dump.with_name(f"{dump.name}.view.json").stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Standing:
     """One rank's standstills. `dump` is the file that its recorder writes when asked."""
 
     def __init__(self, dump: Path) -> None:
-        self._dump, self._view = dump, dump.with_name(f"{dump.name}.view.json")
+        self._dump = dump
         self._moved: float | None = None
         self._asked: float | None = None
         self._stamp = 0
@@ -57,32 +59,27 @@ class Standing:
         return self._text
 
     def _forget(self) -> None:
+        """Remove the dump that was asked for, too: of what the rank does later it would tell wrong."""
         if self._asked is not None:
-            remove_answer(self._dump)
+            for suffix in HOOK_SUFFIXES:
+                self._dump.with_name(self._dump.name + suffix).unlink(missing_ok=True)
         self._asked, self._text = None, None
 
     def _ask(self, now: float) -> None:
         if self._asked is not None and now - self._asked < AGAIN_S:
             return
-        self._asked, stamp = now, self._written()
+        self._asked, stamp = now, answered_at(self._dump)
         with suppress(OSError):
             wake(self._dump.with_name(FIFO))
             self._stamp = stamp
 
     def _read(self) -> None:
-        written = self._written()
+        written = answered_at(self._dump)
         if written <= self._stamp:
             return
         self._stamp = written
         with suppress(OSError, RefusedPickleError):
             self._text = describe(loads(self._dump.read_bytes()))
-
-    def _written(self) -> int:
-        """When the view, the last file of an answer, was written."""
-        try:
-            return self._view.stat().st_mtime_ns
-        except OSError:
-            return 0
 
 
 def describe(document: Any) -> str | None:

@@ -94,3 +94,7 @@ class JobPaths:
     def flight_recorder(self, rank: int, attempt: int) -> Path:
         """Prefix of the flight recorder's files: torch appends the rank."""
         return self.rank(rank, attempt) / "fr."
+
+    def dump(self, rank: int, attempt: int) -> Path:
+        """The flight recorder's file of a rank."""
+        return Path(f"{self.flight_recorder(rank, attempt)}{rank}")

@@ -175,7 +175,7 @@ def counted_in_job(name: str, most_ranks: int = 16) -> Counted:
         for rank in record.ranks[:most_ranks]:
             node = record.nodes[rank.node_rank]
             paths = JobPaths(Path(node.directory))
-            prefix = f"{paths.flight_recorder(rank.rank, record.attempt)}{rank.rank}"
+            prefix = str(paths.dump(rank.rank, record.attempt))
             progress = str(paths.progress(rank.rank, record.attempt))
             with suppress(OSError, RefusedPickleError):
                 read = hosts[node.host].read

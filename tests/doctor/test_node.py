@@ -97,6 +97,7 @@ def test_a_rank_answers_on_demand_and_notices_nothing(tmp_path: Path) -> None:
         )
         assert (threads, paths) == ("1", plain.stdout.strip())
         (view,) = found.of(ProcessView)
+        assert (job / "ranks" / "0" / "attempt-0" / "fr.0.view.json").exists()  # traffic is counted from what stays
         assert (view.rank, dict(view.groups)) == (0, {})
         (state,) = found.of(ProcessState)
         assert (state.rank, state.pid) == (0, process.pid)
@@ -142,8 +143,10 @@ def test_what_the_recorder_of_a_rank_left_is_taken_unless_it_made_steps_after_it
     (table,) = look(job, Request(), tmp_path / "left").of(RankTable)
     assert table.rank == 0
     assert not look(job, Request(left_dumps=False), tmp_path / "well").of(RankTable)
-    (folder / "progress.jsonl").write_text('{"step": 3}\n')
     os.utime(dump, (1.0, 1.0))
+    (folder / "stdout").write_text("step 3\n")
+    assert not look(job, Request(), tmp_path / "printed").of(RankTable)
+    (folder / "progress.jsonl").write_text('{"step": 3}\n')
     assert not look(job, Request(), tmp_path / "later").of(RankTable)
 
 

@@ -61,7 +61,7 @@ class RankTable:
         for name, values in self._measures.items():
             values[places] = _numbers(_joined(good, name))
         self._state[places] = [STATE_CODES.get(state, _RUNNING) for state in _joined(good, "state")]
-        self._set_collectives(places.tolist(), _joined(good, "collective"))
+        self._set_collectives(good)
         nodes = np.array([sample["node_rank"] for sample in good])
         for name, values in self._nodes.items():
             values[nodes] = _numbers([sample.get(name) for sample in good])
@@ -69,9 +69,10 @@ class RankTable:
         sizes = [len(sample["ranks"]["rank"]) for sample in good]
         self._measures["progress_time"][places] -= np.repeat(self._ahead[nodes], sizes)
 
-    def _set_collectives(self, places: list[int], texts: list[Any]) -> None:
-        if self._collectives or any(texts):
-            for rank, text in zip(places, texts, strict=True):
+    def _set_collectives(self, samples: Sequence[Mapping[str, Any]]) -> None:
+        """While all ranks move no sample has the column, and there is nothing to forget."""
+        if self._collectives or any("collective" in sample["ranks"] for sample in samples):
+            for rank, text in zip(_joined(samples, "rank"), _joined(samples, "collective"), strict=True):
                 self._collectives.pop(rank, None)
                 if isinstance(text, str):
                     self._collectives[rank] = printable(text)
