@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,7 @@ class Outcome:
     seconds: float
     error: str = ""
     detail: Mapping[str, Any] | None = None
+    cluster: str = ""  # where it ran
 
     @property
     def right(self) -> bool:
@@ -82,7 +83,7 @@ class Outcome:
         return {
             "fault": self.drill.fault,
             "workload": self.drill.workload,
-            "cluster": "",
+            "cluster": self.cluster,
             "expected": {"code": expectation.codes, "ranks": list(self.drill.culprits)},
             "answer": self.answer,
             "ranks": list(self.ranks),
@@ -111,7 +112,7 @@ def carry_out(drill: Drill, cluster: str | None, inventory: Path | None, nodes: 
     try:
         job = start(prepare(request))
     except DlaunchError as error:
-        return Outcome(drill, "error", (), False, False, 0.0, error.message)
+        return Outcome(drill, "error", (), False, False, 0.0, error.message, cluster=cluster or "")
     try:
         wait_for_fault(job, drill)
         return _judged(drill, StoredJob(read_record(job.paths.record), job.paths))
@@ -149,7 +150,7 @@ def _judged(drill: Drill, job: StoredJob) -> Outcome:
         folder = Path(scratch)
         collect(job, folder, Options(samples=1 if job.record.state in ENDED else 2))
         verdict = diagnose(discover([folder]), drill.expectation.question)
-    return score(drill, verdict, time.monotonic() - started)
+    return replace(score(drill, verdict, time.monotonic() - started), cluster=job.record.cluster)
 
 
 def score(drill: Drill, verdict: Verdict, seconds: float) -> Outcome:

@@ -91,7 +91,8 @@ _PATTERNS: Sequence[tuple[Kind, str]] = (
 _LIBRARY = re.compile(
     r"(?:site-packages|dist-packages|/lib/python3|lib64/|^(?:torch|threading|queue|contextlib|selectors|multiprocessing|"
     r"concurrent|asyncio|runpy|importlib|socket|ssl|subprocess|functools|deepspeed|accelerate|transformers|lightning|"
-    r"pytorch_lightning|fairseq|fairseq_cli|megatron|jax|numpy|click|workloads/common)(?:/|\.py)|\.so|<frozen|<string>|^$)"
+    r"pytorch_lightning|fairseq|fairseq_cli|megatron|jax|numpy|click|workloads/common)(?:/|\.py)|\.so|<frozen|<string>|^$"
+    r"|/torch/(?:distributed|nn|optim|utils|autograd|cuda|_\w+)/)"  # built from source
 )
 _COMPILED = [(kind, re.compile(pattern)) for kind, pattern in _PATTERNS]
 _HELPERS = re.compile(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from statistics import median
 
 from doctor.evidence import EvidenceSet
+from doctor.evidence.processes import ProcessState
 from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule, healthy
 from doctor.rules.arrival import Lateness, lateness_of, onset
@@ -25,6 +27,7 @@ NOTICEABLE_S = 1e-3  # less per call is noise
 DATA_RATIO = 2.0
 DATA_SHARE = 0.1  # of a step
 MIN_STEPS = 4
+WORK_RATIO, WORK_CORES = 2.0, 0.3  # of cores in use, over what is usual
 _STAGE = re.compile(r"pp\d+")
 _EXPERTS = re.compile(r"(?i)(?:^|[^a-z])(?:ep|expert\w*)(?:[^a-z]|$)")
 
@@ -41,6 +44,8 @@ def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
         yield by_data
     elif by_arrival:
         yield explained(by_arrival, evidence)
+    elif by_work := _by_work(evidence, fleet):
+        yield by_work
     elif late or len(series) > 1:
         calls = sum(len(one.seqs) for one in late)
         yield healthy(f"no rank stands out by arrival at {calls} calls or by its steps' parts ({len(series)} ranks)")
@@ -185,6 +190,44 @@ def _by_data(series: Mapping[int, ProgressSeries], fleet: Fleet) -> Finding | No
         detail={"data_s": round(mean, 4), "others_s": round(others, 4)},
         evidence=[
             Evidence("progress", series[worst].where, f"data_s {mean:.3f} of step_s {_mean(series[worst].step_s):.3f}")
+        ],
+    )
+
+
+def _by_work(evidence: EvidenceSet, fleet: Fleet) -> Finding | None:
+    """The rank or host whose processes compute on while the others sleep, in a job that makes steps.
+
+    It tells where waiting is sleep, as under gloo, and no call is recorded, as between the stages of a pipeline.
+    """
+    witnesses = evidence.once(witnesses_of)
+    looks: defaultdict[int, list[float]] = defaultdict(list)
+    for state in evidence.of(ProcessState):
+        if state.rank is not None and state.cpu is not None:
+            looks[state.rank].append(state.cpu)
+    cores = {rank: sum(seen) / len(seen) for rank, seen in looks.items()}
+    usual = median(sorted(cores.values())[: (len(cores) + 1) // 2] or [0.0])
+    busy = tuple(sorted(r for r, used in cores.items() if used > max(WORK_RATIO * usual, usual + WORK_CORES)))
+    hosts = fleet.hosts_of(busy)
+    whole = len(hosts) == 1 and set(busy) == {rank for rank in cores if fleet.hosts.get(rank) == hosts[0]}
+    if not witnesses.stepping or not busy or 2 * len(busy) > len(cores) or not (whole or len(busy) == 1):
+        return None
+    who = name_ranks(busy) if len(busy) == 1 else f"Host {hosts[0]} ({name_ranks(busy)})"
+    used = sum(cores[rank] for rank in busy) / len(busy)
+    return Finding(
+        "straggler.node" if len(busy) > 1 else _code_of(witnesses.suspect(busy[0]).sub_cause, ""),
+        "warning",
+        f"{who} computes most of the time ({used:.0%} of a core a rank) while the others mostly sleep ({usual:.0%}): "
+        "they wait for it.",
+        "See what it computes: py-spy record on it; give it less work (other stages, other data), or a host as fast as "
+        "the others.",
+        0.6,
+        ranks=busy,
+        hosts=hosts,
+        coordinates=fleet.coordinates_of(busy),
+        detail={"cores": {rank: round(used, 2) for rank, used in sorted(cores.items())}},
+        evidence=[
+            Evidence("process", f"rank {rank}", f"{cores[rank]:.0%} of a core over {len(looks[rank])} looks")
+            for rank in sorted(cores, key=lambda rank: -cores[rank])[:4]
         ],
     )
 

@@ -16,6 +16,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView, normalised
 from doctor.evidence.job import JobFacts
 from doctor.evidence.kineto import overlap, times_of, union
+from doctor.evidence.processes import ProcessState
 from doctor.evidence.tabulate import tabulate
 from doctor.rules.arrival import onset
 from launcher.common.finding import Finding, Verdict
@@ -93,6 +94,29 @@ def test_a_slow_host_whose_ranks_are_in_groups_of_their_own(
             waited = LATE_NS if one.rank // 2 == slow[0] // 2 else 0
             one.run(Op(group=within, late_ns=LATE_NS if one.rank in slow else 0), Op(group=across, late_ns=waited))
     verdict = judged(ranks, "straggler", job("dp_replicate=2,tp=2", 2))
+    assert (verdict.answer, first(verdict).ranks) == (answer, named)
+
+
+@pytest.mark.parametrize(
+    ("cores", "steps_made", "answer", "named"),
+    [
+        ((0.3, 0.9, 0.3, 0.25), 3, "straggler.rank", (1,)),
+        ((0.3, 0.3, 0.9, 0.8), 3, "straggler.node", (2, 3)),
+        ((0.3, 0.9, 0.8, 0.3), 3, "unknown", ()),  # no host, and no rank alone
+        ((0.5, 0.7, 0.6, 0.45), 3, "unknown", ()),  # stages of a pipeline are not equally long
+        ((0.99, 1.0, 1.0, 0.98), 3, "unknown", ()),  # waiting on a device spins
+        ((0.3, 0.9, 0.3, 0.25), 0, "unknown", ()),  # nobody makes steps: that is a hang
+    ],
+)
+def test_who_computes_while_the_others_sleep(
+    cores: tuple[float, ...], steps_made: int, answer: str, named: tuple[int, ...]
+) -> None:
+    looks = [
+        ProcessState(rank, f"nodes/{rank // 2}/sample-{look}", "running", time=look, cpu=cpu, step=look * steps_made)
+        for look in (0, 1)
+        for rank, cpu in enumerate(cores)
+    ]
+    verdict = judged([], "straggler", job("pp=4", 2), *looks)
     assert (verdict.answer, first(verdict).ranks) == (answer, named)
 
 

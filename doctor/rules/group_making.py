@@ -1,0 +1,82 @@
+"""Groups made apart: `new_group` is a call of the whole world, members or not, in which all ranks wait for all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from doctor.evidence import EvidenceSet
+from doctor.evidence.rank_table import Frame
+from doctor.evidence.stacks import Stack
+from doctor.rules import Rule
+from doctor.rules.fleet import fleet_of
+from doctor.rules.places import bare_name, place_of
+from doctor.rules.suspects import witnesses_of
+from doctor.text import fold, name_ranks
+from launcher.common.finding import Evidence, Finding
+
+_MAKING = ("new_group", "split_group")
+_TORCH = "torch/distributed/"
+
+
+def find_groups_made_apart(evidence: EvidenceSet) -> Iterator[Finding]:
+    """One finding where some ranks make a group, and others meanwhile another one or none."""
+    witnesses, fleet = evidence.once(witnesses_of), evidence.once(fleet_of)
+    making = {rank: frame for rank, stack in witnesses.stacks.items() if (frame := _making(stack))}
+    spots = _spots(evidence) if making and not any(state.dead for state in witnesses.states.values()) else {}
+    if len(spots) < 2:
+        return
+    odd = _odd(spots, making)
+    told = "; ".join(f"{name_ranks(ranks)}: {spot}" for spot, ranks in sorted(spots.items(), key=lambda one: one[1]))
+    yield Finding(
+        "mesh.group_mismatch",
+        "error",
+        f"Making a process group waits for all ranks of the job, and these stand at {len(spots)} places: {told}.",
+        "Call new_group on every rank of the job, members or not, for the same groups in the same order; "
+        "use_local_synchronization=True lets members make theirs alone.",
+        0.9,
+        ranks=odd,
+        hosts=fleet.hosts_of(odd),
+        coordinates=fleet.coordinates_of(odd),
+        detail={"places": {spot: fold(ranks) for spot, ranks in spots.items()}},
+        evidence=[
+            Evidence("stack", f"rank {rank}, {witnesses.stacks[rank].where}", f"new_group at {frame}")
+            for rank, frame in making.items()
+        ],
+    )
+
+
+def _making(stack: Stack) -> Frame | None:
+    """The line that makes a group: the first above torch's own."""
+    names = [bare_name(frame) for frame in stack.main.frames]
+    inside = max((index for index, name in enumerate(names) if name in _MAKING), default=None)
+    if inside is None:
+        return None
+    return next((frame for frame in stack.main.frames[inside:] if _TORCH not in frame.filename), None)
+
+
+def _spots(evidence: EvidenceSet) -> Mapping[str, tuple[int, ...]]:
+    """Ranks by where they wait for their peers, in every look; none where one is at work, or went on meanwhile."""
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for stack in evidence.of(Stack):
+        place, making = place_of(stack), _making(stack)
+        if stack.rank is None or not (making or place.waits_for_peers):
+            return {}
+        found[stack.rank].add(f"new_group at {making}" if making else f"{place.op} at {place.line}")
+    if any(len(seen) > 1 for seen in found.values()):
+        return {}
+    spots: defaultdict[str, list[int]] = defaultdict(list)
+    for rank, (spot,) in sorted(found.items()):
+        spots[spot].append(rank)
+    return {spot: tuple(ranks) for spot, ranks in spots.items()}
+
+
+def _odd(spots: Mapping[str, tuple[int, ...]], making: Mapping[int, Frame]) -> tuple[int, ...]:
+    """The smallest part of the ranks; of equal ones that which makes no group, else all of them."""
+    fewest = min(map(len, spots.values()))
+    smallest = [ranks for ranks in spots.values() if len(ranks) == fewest]
+    without = [ranks for ranks in smallest if not set(ranks) & making.keys()]
+    return tuple(sorted(rank for ranks in without or smallest for rank in ranks))
+
+
+RULES = (Rule(("mesh.group_mismatch",), ("hang", "mesh"), find_groups_made_apart),)
