@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.evidence.watchdog import WorkTimeout
-from doctor.rules.log_lines import events_of
+from doctor.rules.events import events_of
 
 ACTIVITIES: Mapping[str, str] = {
     "activity_checkpoint": "checkpoint",
@@ -28,8 +28,7 @@ NEAR_LINES = 30  # so close before a timeout an activity counts where lines tell
 
 def activity_of(first: WorkTimeout, evidence: EvidenceSet) -> LogEvent | None:
     """What a rank said it was doing when this wait began: the last such line before it."""
-    kinds = evidence.once(events_of)
-    near = [event for kind in ACTIVITIES for event in kinds.get(kind, ()) if _began_by(event, first)]
+    near = [event for event in events_of(evidence, *ACTIVITIES) if _began_by(event, first)]
     return max(near, key=lambda event: (event.time or 0.0, event.line), default=None)
 
 
@@ -46,8 +45,7 @@ def _began_by(event: LogEvent, first: WorkTimeout) -> bool:
 
 def came_back(doing: LogEvent, evidence: EvidenceSet) -> LogEvent | None:
     """The line in which the same writer says that it has finished what it was doing."""
-    kinds = evidence.once(events_of)
-    done = [event for event in kinds.get("activity_done", ()) if event.origin.rank == doing.origin.rank]
+    done = [event for event in events_of(evidence, "activity_done") if event.origin.rank == doing.origin.rank]
     file = doing.where.rpartition(":")[0]
     later = [event for event in done if event.where.rpartition(":")[0] == file and event.line > doing.line]
     return min(later, key=lambda event: event.line, default=None)

@@ -9,8 +9,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.evidence.nccl_log import NcclEdge, NcclProcess
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import hosts_of, quotes, ranks_of, said, who
+from doctor.rules.events import events_of, hosts_of, quotes, ranks_of, said, who
 from doctor.text import fold_hosts, name_ranks
 from launcher.common.finding import Evidence, Finding, Severity
 
@@ -65,8 +64,7 @@ def on_sockets(process: NcclProcess) -> bool:
 
 
 def socket_fallback(evidence: EvidenceSet) -> Iterator[Finding]:
-    events = evidence.once(events_of)
-    for event in events.get("socket_type", ()):
+    for event in events_of(evidence, "socket_type"):
         yield _wrong_type(event)
     processes = evidence.of(NcclProcess)
     verbs = [one for one in processes if on_verbs(one)]
@@ -85,8 +83,8 @@ def socket_fallback(evidence: EvidenceSet) -> Iterator[Finding]:
                 " sockets."
             )
             yield on([process], "NET/IB : No device found.", "net.socket_fallback", cause, _PASS_VERBS, 0.8)
-    missing = [*events.get("ib_no_library", ()), *events.get("ib_no_driver", ())]
-    wanted = any(_wants_ib(one) for one in processes) or bool(verbs) or bool(events.get("ib_no_driver"))
+    missing = events_of(evidence, "ib_no_library", "ib_no_driver")
+    wanted = any(_wants_ib(one) for one in processes) or bool(verbs) or bool(events_of(evidence, "ib_no_driver"))
     if missing and wanted and not any(one.no_ib_device for one in processes):
         yield said(
             missing,
@@ -145,7 +143,7 @@ def _wants_ib(process: NcclProcess) -> str:
 
 def rails(evidence: EvidenceSet) -> Iterator[Finding]:
     """Adapters that some processes have and others lack."""
-    failed = evidence.once(events_of).get("ib_open_failed", ())
+    failed = events_of(evidence, "ib_open_failed")
     processes = [one for one in evidence.of(NcclProcess) if on_verbs(one)]
     if failed:
         yield _unopened(failed, processes)
@@ -199,8 +197,8 @@ def gdr(evidence: EvidenceSet) -> Iterator[Finding]:
     if able and unable:
         yield _lacking(sorted(unable), sorted(able), edges, hosts)
         return
-    off = evidence.once(events_of).get("gdr_disabled", ())
-    on = evidence.once(events_of).get("gdr_enabled", ())
+    off = events_of(evidence, "gdr_disabled")
+    on = events_of(evidence, "gdr_enabled")
     off_hosts, on_hosts = set(hosts_of(off)) - set(hosts_of(on)), set(hosts_of(on))
     if off_hosts and on_hosts:
         lacking = [event for event in off if event.origin.host in off_hosts]

@@ -10,8 +10,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.evidence.nccl_log import NcclProcess
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import hosts_of, ranks_of, said, who
+from doctor.rules.events import by_fields, events_of, hosts_of, ranks_of, said, who
 from doctor.text import name_ranks, plural
 from launcher.common.finding import Evidence, Finding, Severity
 
@@ -29,12 +28,10 @@ def is_loopback(address: str) -> bool:
 
 def connections(evidence: EvidenceSet) -> Iterator[Finding]:
     """Connections of NCCL and gloo that failed, by the address that they went to."""
-    events = evidence.once(events_of)
     groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for kind in ("connect_failed", "gloo_connect", "gloo_mesh"):
-        for event in events.get(kind, ()):
-            groups[event["address"] or _address_in(event["error"])].append(event)
-    fallen = events.get("loopback_fallback", ())
+    for event in events_of(evidence, "connect_failed", "gloo_connect", "gloo_mesh"):
+        groups[event["address"] or _address_in(event["error"])].append(event)
+    fallen = events_of(evidence, "loopback_fallback")
     for address, found in sorted(groups.items()):
         if all("retrying" in event.text for event in found) and _ran(evidence):
             continue  # the peer was not up yet
@@ -115,8 +112,7 @@ def _why_refused(address: str, errors: str) -> tuple[str, str, str]:
 
 
 def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
-    events = evidence.once(events_of)
-    for address, found in _by(events.get("no_interface", ()), "address").items():
+    for (address,), found in by_fields(events_of(evidence, "no_interface"), "address").items():
         used = sorted({one.bootstrap for one in evidence.of(NcclProcess) if one.bootstrap})
         have = f" (it uses {', '.join(used[:3])})" if used else ""
         asked = ", ".join(sorted({event["interface"] for event in found if event["interface"]}))
@@ -132,7 +128,7 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
             address=address,
         )
     yield from _virtual(evidence.of(NcclProcess))
-    loops = events.get("loopback_interface", ())
+    loops = events_of(evidence, "loopback_interface")
     hosts = {one.host for one in evidence.of(NcclProcess)} | set(hosts_of(loops))
     if loops and len(hosts) > 1:
         yield said(
@@ -174,18 +170,11 @@ def _virtual(processes: Sequence[NcclProcess]) -> Iterator[Finding]:
         )
 
 
-def _by(events: Sequence[LogEvent], name: str) -> dict[str, list[LogEvent]]:
-    groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for event in events:
-        groups[event[name]].append(event)
-    return dict(sorted(groups.items()))
-
-
 def stores(evidence: EvidenceSet) -> Iterator[Finding]:
     """torch's store: an endpoint that cannot be reached. A warning before the master is up is normal."""
-    events = evidence.once(events_of).get("store_unreachable", ())
+    events = events_of(evidence, "store_unreachable")
     named = [event for event in events if event["address"]]  # a line without an address repeats one that has it
-    for address, found in _by(named or events, "address").items():
+    for (address,), found in by_fields(named or events, "address").items():
         final = [event for event in found if _is_final(event)]
         port = found[0]["port"]
         code, why, fix = _why_refused(address, " ".join(event["error"] for event in found))
@@ -229,8 +218,7 @@ def _is_final(event: LogEvent) -> bool:
 
 def absent(evidence: EvidenceSet) -> Iterator[Finding]:
     """Ranks or nodes that never came to the rendezvous."""
-    events = evidence.once(events_of)
-    for event in events.get("store_wait_clients", ()):
+    for event in events_of(evidence, "store_wait_clients"):
         short = int(event["wanted"]) - int(event["joined"])
         if short < 0:
             yield _too_many(event)
@@ -240,19 +228,19 @@ def absent(evidence: EvidenceSet) -> Iterator[Finding]:
             f"only {event['joined']} of {event['wanted']} clients reached the store: {plural(short, 'rank')} or nodes"
             " never came",
         )
-    waiting = events.get("store_waiting", ())
-    if waiting and not events.get("store_wait_clients") and not events.get("store_met"):
+    waiting = events_of(evidence, "store_waiting")
+    if waiting and not events_of(evidence, "store_wait_clients") and not events_of(evidence, "store_met"):
         last = max(waiting, key=lambda event: int(event["joined"]))
         yield _never_met([last], f"{last['joined']} of {last['wanted']} ranks have reached the store's barrier so far")
-    late = [*events.get("rendezvous_timeout", ()), *events.get("rendezvous_state", ())]
+    late = events_of(evidence, "rendezvous_timeout", "rendezvous_state")
     if late:
         yield _never_met(
             late, "the rendezvous timed out: a node did not come, or came with another id, endpoint or node count"
         )
-    waits = _key_waits(events.get("store_key_timeout", ()))
-    if events.get("exit_barrier"):
+    waits = _key_waits(events_of(evidence, "store_key_timeout"))
+    if events_of(evidence, "exit_barrier"):
         waits = [event for event in waits if event["key"]]  # the others are the agents' waits for each other's end
-    for source, found in _by(waits, "from").items():
+    for (source,), found in by_fields(waits, "from").items():
         waited = f"rank {source}" if source else "another rank"
         yield _never_met(
             found, f"{waited} did not publish the key that the others wait for ({found[0]['key'] or 'unnamed'})", source
@@ -289,7 +277,7 @@ def _never_met(events: Sequence[LogEvent], what: str, rank: str = "") -> Finding
 
 
 def barriers(evidence: EvidenceSet) -> Iterator[Finding]:
-    found = evidence.once(events_of).get("monitored_barrier", ())
+    found = events_of(evidence, "monitored_barrier")
     ranks = sorted({int(rank) for event in found for rank in event["ranks"].replace(",", " ").split()})
     if ranks:
         yield said(
@@ -300,7 +288,7 @@ def barriers(evidence: EvidenceSet) -> Iterator[Finding]:
             0.9,
             ranks=ranks,
         )
-    waits = evidence.once(events_of).get("gloo_timeout", ())
+    waits = events_of(evidence, "gloo_timeout")
     if waits:
         yield said(
             waits,
@@ -315,7 +303,7 @@ def barriers(evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 def truncated(evidence: EvidenceSet) -> Iterator[Finding]:
-    found = evidence.once(events_of).get("message_truncated", ())
+    found = events_of(evidence, "message_truncated")
     if found:
         sizes = f"{found[0]['got']} bytes instead of {found[0]['wanted']}"
         yield said(

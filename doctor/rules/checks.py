@@ -10,8 +10,7 @@ from typing import Any
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import said
+from doctor.rules.events import events_of, said
 from doctor.text import name_ranks
 from launcher.common.finding import Finding
 
@@ -23,9 +22,9 @@ _BRANCH = "look for a branch, loop length or exception that not all ranks share"
 
 
 def fingerprints(evidence: EvidenceSet) -> Iterator[Finding]:
-    for event in evidence.once(events_of).get("fingerprint", ()):
+    for event in events_of(evidence, "fingerprint"):
         yield _fingerprint(event)
-    if own := evidence.once(events_of).get("fingerprint_own"):
+    if own := events_of(evidence, "fingerprint_own"):
         yield _own(own)
 
 
@@ -93,11 +92,10 @@ def _absent(event: LogEvent, gone: int, here: int, ops: Sequence[str], numbers: 
 
 def stalled(evidence: EvidenceSet) -> Iterator[Finding]:
     """Horovod names the ranks that have not asked for a tensor, or those that have."""
-    events = evidence.once(events_of)
-    missing = {rank for event in events.get("horovod_stalled", ()) for rank in _ranks(event)}
-    ready = {rank for event in events.get("horovod_ready", ()) for rank in _ranks(event)}
+    missing = {rank for event in events_of(evidence, "horovod_stalled") for rank in _ranks(event)}
+    ready = {rank for event in events_of(evidence, "horovod_ready") for rank in _ranks(event)}
     absent = tuple(sorted(missing or set(range(max(ready, default=0))) - ready))
-    found = [*events.get("horovod_stalled", ()), *events.get("horovod_ready", ())]
+    found = events_of(evidence, "horovod_stalled", "horovod_ready")
     if absent:
         yield said(
             found,
@@ -112,7 +110,7 @@ def stalled(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def notified(evidence: EvidenceSet) -> Iterator[Finding]:
     """HCCL names the rank whose part of a collective did not arrive."""
-    found = evidence.once(events_of).get("hccl_notify", ())
+    found = events_of(evidence, "hccl_notify")
     absent = tuple(sorted({int(event["rank"]) for event in found}))
     if absent:
         yield said(

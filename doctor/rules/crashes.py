@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
+from doctor.rules.events import by_fields, events_of, said, who
 from doctor.rules.victims import CRASHES, ends
-from doctor.rules.writers import said, who
 from launcher.common.finding import Finding
 
 
@@ -18,10 +15,7 @@ def crashes(evidence: EvidenceSet) -> Iterator[Finding]:
     """A crash that no launcher reported as the end of a rank."""
     if any(one.status in CRASHES for one in ends(evidence)):
         return
-    groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("crashed", ()):
-        groups[event["what"]].append(event)
-    for what, found in groups.items():
+    for (what,), found in by_fields(events_of(evidence, "crashed"), "what").items():
         bus = what == "Bus error"
         yield said(
             found,

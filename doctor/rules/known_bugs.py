@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.logs import LogEvent
 from doctor.evidence.nccl_log import NcclProcess
 from doctor.evidence.ras import RasReport
 from doctor.evidence.stacks import Stack
 from doctor.rules import Rule, healthy
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import quotes, said, who
+from doctor.rules.events import events_of, quotes, said, who
 from launcher.common.finding import Evidence, Finding
 
 Version = tuple[int, ...]
@@ -92,6 +90,13 @@ BUGS: Sequence[KnownBug] = (
 )
 
 
+# Kind of line → the variable that it tells.
+LEFTOVERS = {
+    "blocking_env": "CUDA_LAUNCH_BLOCKING=1 serialises every kernel launch",
+    "debug_detail": "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective through another group",
+}
+
+
 def version_of(text: str) -> Version:
     """(2, 21, 5) of "2.21.5+cuda12.4"."""
     return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
@@ -138,7 +143,7 @@ def _signs(bug: KnownBug, evidence: EvidenceSet) -> tuple[Evidence, ...]:
         ]
         return tuple(Evidence("stack", where, text) for where, text in hits[:4])
     if bug.event:
-        return quotes(evidence.once(events_of).get(bug.event, ()))
+        return quotes(events_of(evidence, bug.event))
     name, value = bug.setting
     speakers = [one for one in evidence.of(NcclProcess) if one.settings.get(name) == value]
     return tuple(Evidence("nccl_log", one.where, f"{name} set to {value}") for one in speakers[:4])
@@ -146,16 +151,8 @@ def _signs(bug: KnownBug, evidence: EvidenceSet) -> tuple[Evidence, ...]:
 
 def leftovers(evidence: EvidenceSet) -> Iterator[Finding]:
     """Variables that were set to debug and slow the job down or change what it does."""
-    events = evidence.once(events_of)
-    found: list[tuple[str, Sequence[LogEvent]]] = [
-        ("CUDA_LAUNCH_BLOCKING=1 serialises every kernel launch", events.get("blocking_env", ())),
-        (
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective through another group",
-            events.get("debug_detail", ()),
-        ),
-    ]
-    for what, lines in found:
-        if lines:
+    for kind, what in LEFTOVERS.items():
+        if lines := events_of(evidence, kind):
             yield said(
                 lines,
                 "env.debug_leftover",
@@ -168,8 +165,7 @@ def leftovers(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def harmless(evidence: EvidenceSet) -> Iterator[Finding]:
     """Warnings that are normal."""
-    events = evidence.once(events_of)
-    found = [*events.get("device_guess", ()), *events.get("pg_not_destroyed", ()), *events.get("simple_order", ())]
+    found = events_of(evidence, "device_guess", "pg_not_destroyed", "simple_order")
     if found:
         yield said(
             found,

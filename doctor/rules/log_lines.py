@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import UNEXPLAINED, LogEvent
 from doctor.rules import Rule
+from doctor.rules.events import by_fields, events_of, quotes, said, sentence, who
 from doctor.rules.meaning import Meaning
 from doctor.rules.meanings import MEANINGS
-from doctor.rules.writers import quotes, said, sentence, who
 from launcher.common.finding import Finding, unknown
 
 # Kind → the kind that explains it when the same process says both.
@@ -27,14 +26,6 @@ class Words(dict[str, str]):
             joint = {"port": " ", "size": " (asked for ", "path": " ", "node": ": "}[field]
             return f"{joint}{self[field]}" + (")" if "(" in joint else "")
         return {"peer": "the peer", "address": "of the peer", "device": "adapter"}.get(name, "")
-
-
-def events_of(evidence: EvidenceSet) -> Mapping[str, Sequence[LogEvent]]:
-    """Kind → events. Use as `evidence.once(events_of)`."""
-    found: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for event in evidence.of(LogEvent):
-        found[event.kind].append(event)
-    return dict(found)
 
 
 def explained(meaning: Meaning, events: Sequence[LogEvent]) -> Finding:
@@ -54,28 +45,18 @@ def _unexplained(events: Sequence[LogEvent]) -> Finding:
     )
 
 
-def _unless_explained(kind: str, by_kind: Mapping[str, Sequence[LogEvent]]) -> Sequence[LogEvent]:
+def _unexplained_by_others(kind: str, evidence: EvidenceSet) -> Sequence[LogEvent]:
     """Events of a kind without those of processes that say by another line why they had to come."""
-    writers = {event.origin for event in by_kind.get(EXPLAINS.get(kind, ""), ())}
-    return [event for event in by_kind[kind] if event.origin not in writers]
+    writers = {event.origin for event in events_of(evidence, EXPLAINS.get(kind, ""))}
+    return [event for event in events_of(evidence, kind) if event.origin not in writers]
 
 
 def find(evidence: EvidenceSet) -> Iterator[Finding]:
-    by_kind = evidence.once(events_of)
-    for kind in by_kind:
-        events = _unless_explained(kind, by_kind)
-        if not events:
-            continue
-        if kind == UNEXPLAINED:
-            yield _unexplained(events)
-        meaning = MEANINGS.get(kind)
-        if meaning is None:
-            continue
-        groups: defaultdict[tuple[str, ...], list[LogEvent]] = defaultdict(list)
-        for event in events:
-            groups[tuple(event[name] for name in meaning.by)].append(event)
-        for group in groups.values():
-            yield explained(meaning, group)
+    if unknown_warnings := events_of(evidence, UNEXPLAINED):
+        yield _unexplained(unknown_warnings)
+    for kind, meaning in MEANINGS.items():
+        for events in by_fields(_unexplained_by_others(kind, evidence), *meaning.by).values():
+            yield explained(meaning, events)
 
 
 RULES = (Rule(sorted({meaning.code for meaning in MEANINGS.values()}), ("hang",), find),)

@@ -10,10 +10,9 @@ from doctor.evidence.job import JobFacts
 from doctor.evidence.nccl_log import NcclComm, NcclProcess
 from doctor.evidence.switches import SwitchTree
 from doctor.rules import Rule
+from doctor.rules.events import events_of, said, who
 from doctor.rules.fleet import fleet_of
-from doctor.rules.log_lines import events_of
 from doctor.rules.mesh import NEAR_AXES, groups_of
-from doctor.rules.writers import said, who
 from doctor.text import fold, fold_hosts, name_ranks
 from launcher.common.finding import Evidence, Finding
 
@@ -143,9 +142,8 @@ def _world_devices(processes: Sequence[NcclProcess]) -> dict[str, dict[int, Nccl
 
 def far_adapters(evidence: EvidenceSet) -> Iterator[Finding]:
     """Adapters that NCCL finds too far from a device for GPUDirect RDMA."""
-    events = evidence.once(events_of)
-    far = [one for one in events.get("gdr_disabled", ()) if one["distance"]]
-    if far and not events.get("gdr_enabled"):
+    far = [one for one in events_of(evidence, "gdr_disabled") if one["distance"]]
+    if far and not events_of(evidence, "gdr_enabled"):
         yield said(
             far,
             "mesh.nic_far",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import said, sentence, who
+from doctor.rules.events import by_fields, events_of, said, sentence, who
 from launcher.common.finding import Finding
 
 RETRY, FLUSH = 12, 5
@@ -53,12 +51,11 @@ def in_order(events: Iterable[LogEvent]) -> list[LogEvent]:
 
 
 def completions(evidence: EvidenceSet) -> Iterator[Finding]:
-    events = evidence.once(events_of)
-    errors = in_order(events.get("ib_completion", ()))
+    errors = in_order(events_of(evidence, "ib_completion"))
     causes = [one for one in errors if status_of(one) != FLUSH]
-    ports = in_order([*events.get("ib_port_error", ()), *events.get("ib_gid_change", ())])
+    ports = in_order(events_of(evidence, "ib_port_error", "ib_gid_change"))
     if ports:
-        yield _port_flap(ports, [*events.get("ib_port_up", ())], errors)
+        yield _port_flap(ports, events_of(evidence, "ib_port_up"), errors)
     if causes and status_of(causes[0]) in _MEMORY:
         yield _protection(causes)
     elif causes:
@@ -156,11 +153,8 @@ _RESOURCES = {
 
 def verbs(evidence: EvidenceSet) -> Iterator[Finding]:
     """Calls of libibverbs that failed: which one and with what error tells which limit or setting."""
-    groups: defaultdict[tuple[str, str], list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("verbs_failed", ()):
-        groups[event["call"], event["error"]].append(event)
-    locked = bool(evidence.once(events_of).get("memlock_small"))
-    for (call, error), events in groups.items():
+    locked = bool(events_of(evidence, "memlock_small"))
+    for (call, error), events in by_fields(events_of(evidence, "verbs_failed"), "call", "error").items():
         code, cause, fix = _verbs_cause(call, error, events, locked)
         yield said(
             events, code, f"{call} failed on {who(events)} ({error}): {cause}", fix, 0.85, call=call, error=error
@@ -214,7 +208,7 @@ def _verbs_cause(call: str, error: str, events: Sequence[LogEvent], locked: bool
 
 
 def plugin_completions(evidence: EvidenceSet) -> Iterator[Finding]:
-    events = evidence.once(events_of).get("ofi_completion", ())
+    events = events_of(evidence, "ofi_completion")
     lost = [
         one
         for one in events

@@ -12,10 +12,9 @@ from doctor.evidence.logs import LogEvent
 from doctor.evidence.processes import ProcessState
 from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule
+from doctor.rules.events import events_of, ranks_of, said, who
 from doctor.rules.fleet import fleet_of
-from doctor.rules.log_lines import events_of
 from doctor.rules.straggler import series_of
-from doctor.rules.writers import ranks_of, said, who
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 from launcher.common.progress.grammar import read_line
@@ -123,7 +122,7 @@ def _spread(norms: Mapping[int, Mapping[int, float]], step: int) -> float:
 
 def find_in_logs(evidence: EvidenceSet) -> Iterator[Finding]:
     """Lines that say that a value is not finite: the first step that one tells is where it began."""
-    found = evidence.once(events_of).get("nonfinite", ())
+    found = events_of(evidence, "nonfinite")
     if not found:
         return
     steps = [_step(event) for event in found]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import said
+from doctor.rules.events import events_of, said
 from launcher.common.finding import Finding
 
 _DESCRIBE = "kubectl describe pod tells why; kubectl logs --previous has the words of one that crashed"
@@ -16,8 +15,7 @@ _DESCRIBE = "kubectl describe pod tells why; kubectl logs --previous has the wor
 
 def pods(evidence: EvidenceSet) -> Iterator[Finding]:
     """Listings of pods and the events of those that cannot start."""
-    events = evidence.once(events_of)
-    listed, reasons = events.get("pod_state", ()), events.get("pod_waits", ())
+    listed, reasons = events_of(evidence, "pod_state"), events_of(evidence, "pod_waits")
     crashed = [event for event in listed if event["state"].startswith("Crash")]
     waiting = [event for event in listed if event not in crashed]
     why = f" ({reasons[0]['what']})" if reasons else ""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import hosts_of, said, who
+from doctor.rules.events import by_fields, events_of, hosts_of, said, who
 from doctor.text import fold_hosts, name_ranks
 from launcher.common.finding import Finding
 
@@ -19,10 +16,7 @@ DEVICES_PER_HOST = 8
 
 def duplicates(evidence: EvidenceSet) -> Iterator[Finding]:
     """Two ranks on one device: a missing local rank, or two sets of ranks on one host."""
-    groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("duplicate_device", ()):
-        groups[event["bus"]].append(event)
-    for bus, found in groups.items():
+    for (bus,), found in by_fields(events_of(evidence, "duplicate_device"), "bus").items():
         ranks = sorted({int(event[name]) for event in found for name in ("a", "b")})
         strides = {abs(int(event["a"]) - int(event["b"])) for event in found}
         two_sets = all(stride and stride % DEVICES_PER_HOST == 0 for stride in strides)
@@ -55,8 +49,8 @@ def duplicates(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def shared_memory(evidence: EvidenceSet) -> Iterator[Finding]:
     """A segment that cannot be had although /dev/shm is not said to be full."""
-    events = evidence.once(events_of)
-    pinned = [event for event in events.get("shm_register", ()) if event["error"] != "out of memory" or event["call"]]
+    registered = events_of(evidence, "shm_register")
+    pinned = [event for event in registered if event["error"] != "out of memory" or event["call"]]
     if pinned:
         yield said(
             pinned,
@@ -69,9 +63,8 @@ def shared_memory(evidence: EvidenceSet) -> Iterator[Finding]:
             0.85,
         )
         return
-    foreign = [
-        event for event in events.get("shm_segment", ()) if "attaching" in event.text or "No such" in event["error"]
-    ]
+    segments = events_of(evidence, "shm_segment")
+    foreign = [event for event in segments if "attaching" in event.text or "No such" in event["error"]]
     if foreign:
         yield said(
             foreign,
@@ -82,8 +75,7 @@ def shared_memory(evidence: EvidenceSet) -> Iterator[Finding]:
             0.75,
         )
         return
-    segments = events.get("shm_segment", ())
-    explained = any(events.get(kind) for kind in ("shm_no_space", "p2p_unsupported", "ipc_failed"))
+    explained = events_of(evidence, "shm_no_space", "p2p_unsupported", "ipc_failed")
     if segments and not explained:
         error = segments[0]["error"]
         yield said(
@@ -97,11 +89,8 @@ def shared_memory(evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 def slow_pci(evidence: EvidenceSet) -> Iterator[Finding]:
-    groups: defaultdict[tuple[str, str], list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("graph_link", ()):
-        if float(event["bandwidth"]) < SLOW_PCI:
-            groups[event["target"], event["bandwidth"]].append(event)
-    for (target, bandwidth), found in groups.items():
+    slow = [event for event in events_of(evidence, "graph_link") if float(event["bandwidth"]) < SLOW_PCI]
+    for (target, bandwidth), found in by_fields(slow, "target", "bandwidth").items():
         yield said(
             found,
             "host.pcie_degraded",
@@ -126,10 +115,7 @@ _FAULTS: Mapping[str, str] = {
 
 def faults(evidence: EvidenceSet) -> Iterator[Finding]:
     """CUDA errors of the program's kernels: the rank that met one ended, the others are its victims."""
-    groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("gpu_fault", ()):
-        groups[event["error"]].append(event)
-    for error, found in groups.items():
+    for (error,), found in by_fields(events_of(evidence, "gpu_fault"), "error").items():
         program = error == _ASSERT  # only a program sets such a trap
         yield said(
             found,
@@ -144,7 +130,7 @@ def faults(evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 def peer_links(evidence: EvidenceSet) -> Iterator[Finding]:
-    found = evidence.once(events_of).get("p2p_disabled", ())
+    found = events_of(evidence, "p2p_disabled")
     linked = [event for event in found if event["link"].startswith("NVLINK")]
     if linked:
         yield said(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import KernelRecord, LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
+from doctor.rules.events import events_of
 from doctor.rules.node_tools import lists, note, reports
 from launcher.common.finding import Evidence, Finding
 from launcher.common.node_reports.infiniband import LOSS_COUNTERS, IbCounter, IbPort
@@ -61,26 +61,20 @@ def explained(finding: Finding, evidence: EvidenceSet) -> Finding:
 
 
 def _signs(finding: Finding, evidence: EvidenceSet) -> Iterator[_Sign]:
-    events = evidence.once(events_of)
     for record in evidence.of(KernelRecord):
         if record.event.kind == "thermal" and record.host in finding.hosts:
             yield _Sign("straggler.clock", Evidence("kernel", record.where, record.event.text))
     for one in slow_clocks(evidence):
         if _names(one.evidence[0].where, finding.hosts):
             yield _Sign("straggler.clock", one.evidence[0])
-    for event in _of(events, NETWORK_EVENTS):
+    for event in events_of(evidence, *NETWORK_EVENTS):
         if _wrote(event, finding):
             yield _Sign("straggler.network", Evidence("log", event.where, event.text))
     yield from _ports(finding, evidence)
-    able = {event.origin.host for event in _of(events, ("gdr_enabled",))}
-    for event in _of(events, ("gdr_disabled",)):
+    able = {event.origin.host for event in events_of(evidence, "gdr_enabled")}
+    for event in events_of(evidence, "gdr_disabled"):
         if _wrote(event, finding) and event.origin.host not in able and able:
             yield _Sign("straggler.gdr", Evidence("log", event.where, event.text))
-
-
-def _of(events: Mapping[str, Iterable[LogEvent]], kinds: Iterable[str]) -> Iterator[LogEvent]:
-    for kind in kinds:
-        yield from events.get(kind, ())
 
 
 def _wrote(event: LogEvent, finding: Finding) -> bool:

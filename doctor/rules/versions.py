@@ -9,13 +9,12 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.nccl_log import NcclProcess
 from doctor.rules import Rule
 from doctor.rules.adapters import names, on
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import ranks_of, said
+from doctor.rules.events import events_of, ranks_of, said
 from launcher.common.finding import Finding
 
 
 def versions(evidence: EvidenceSet) -> Iterator[Finding]:
-    told = evidence.once(events_of).get("nccl_version_mismatch", ())
+    told = events_of(evidence, "nccl_version_mismatch")
     if told:
         first = told[0]
         pair = (

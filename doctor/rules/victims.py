@@ -10,8 +10,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.evidence.watchdog import WorkTimeout
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import ranks_of, said, sentence, who
+from doctor.rules.events import events_of, ranks_of, said, sentence, who
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 from launcher.common.python_errors import is_echo
@@ -65,8 +64,7 @@ class Ended:
 
 def ends(evidence: EvidenceSet) -> list[Ended]:
     """Ends of ranks in the order of the reports: torchrun's blocks give host and rank on lines before the status."""
-    events = evidence.once(events_of)
-    parts = [*events.get("report_host", ()), *events.get("report_rank", ()), *events.get("rank_status", ())]
+    parts = events_of(evidence, "report_host", "report_rank", "rank_status")
     found: list[Ended] = []
     rank: LogEvent | None = None
     host: LogEvent | None = None
@@ -79,10 +77,10 @@ def ends(evidence: EvidenceSet) -> list[Ended]:
             near = rank if rank is not None and 0 < event.line - rank.line <= 4 else None
             place = host["name"] if host is not None and 0 < event.line - host.line <= 5 else None
             found.append(Ended(int(near["rank"]) if near else event.origin.rank, int(event["status"]), place, event))
-    for event in events.get("rank_ended", ()):
+    for event in events_of(evidence, "rank_ended"):
         if not any(one.event["pid"] == event["pid"] for one in found):
             found.append(Ended(event.origin.rank, int(event["status"]), event.origin.host, event))
-    for event in events.get("rank_gone", ()):
+    for event in events_of(evidence, "rank_gone"):
         status = int(
             event["status"] or next((number for number, name in SIGNALS.items() if name == event["signal"]), 1)
         )
@@ -128,9 +126,8 @@ def launchers(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def _stopped(evidence: EvidenceSet) -> Iterator[Finding]:
     """Processes that were asked to end."""
-    events = evidence.once(events_of)
-    hung_up = [event for event in events.get("got_signal", ()) if event["signal"] in ("1", "SIGHUP")]
-    got = [event for event in events.get("got_signal", ()) if event["signal"] in ("15", "SIGTERM")]
+    hung_up = [event for event in events_of(evidence, "got_signal") if event["signal"] in ("1", "SIGHUP")]
+    got = [event for event in events_of(evidence, "got_signal") if event["signal"] in ("15", "SIGTERM")]
     if hung_up:
         yield said(
             hung_up,
@@ -139,7 +136,7 @@ def _stopped(evidence: EvidenceSet) -> Iterator[Finding]:
             "start it below tmux, nohup or a scheduler, so that it outlives the session",
             0.7,
         )
-    elif signals := [*got, *events.get("sent_sigterm", ())]:
+    elif signals := [*got, *events_of(evidence, "sent_sigterm")]:
         yield said(
             signals,
             "cascade.terminated",
@@ -222,8 +219,7 @@ def _failed(ended: Sequence[Ended]) -> Finding:
 
 
 def schedulers(evidence: EvidenceSet) -> Iterator[Finding]:
-    events = evidence.once(events_of)
-    for event in events.get("slurm_cancelled", ()):
+    for event in events_of(evidence, "slurm_cancelled"):
         reason = event["reason"].strip().lower()
         yield said(
             [event],
@@ -237,9 +233,9 @@ def schedulers(evidence: EvidenceSet) -> Iterator[Finding]:
             hosts=(event["node"],),
             reason=reason,
         )
-    for event in [*events.get("task_exit", ()), *events.get("mpi_exit", ())]:
+    for event in events_of(evidence, "task_exit", "mpi_exit"):
         what = event["what"] or (f"signal {event['signal']}" if event["signal"] else "")
-        ended = what == "Killed" and any(one["node"] == event["node"] for one in events.get("slurm_cancelled", ()))
+        ended = what == "Killed" and any(one["node"] == event["node"] for one in events_of(evidence, "slurm_cancelled"))
         if not ended and ("Memory" in what or what in ("Killed", "signal 9")):
             sure = 0.9 if "Memory" in what else 0.5
             whose = (
@@ -258,7 +254,7 @@ def schedulers(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def ray_memory(evidence: EvidenceSet) -> Iterator[Finding]:
     """Ray ends the youngest worker of a node whose memory runs out."""
-    found = evidence.once(events_of).get("ray_memory", ())
+    found = events_of(evidence, "ray_memory")
     if found:
         nodes = sorted({event["node"] for event in found if event["node"]})
         yield said(
@@ -273,11 +269,10 @@ def ray_memory(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def closed(evidence: EvidenceSet) -> Iterator[Finding]:
     """Connections that a peer closed: whoever says so is a victim; the peer is named where the line does."""
-    events = evidence.once(events_of)
-    found = [*events.get("peer_closed", ()), *events.get("remote_error", ())]
+    found = events_of(evidence, "peer_closed", "remote_error")
     broken = [
         event
-        for event in events.get("store_key_timeout", ())
+        for event in events_of(evidence, "store_key_timeout")
         if any(mark in event["error"] for mark in ("eset", "roken", "closed"))
     ]
     found += broken
@@ -303,7 +298,7 @@ def _own_errors(evidence: EvidenceSet) -> list[LogEvent]:
     """Exceptions that do not only say that something else failed."""
     return [
         event
-        for event in evidence.once(events_of).get("python_error", ())
+        for event in events_of(evidence, "python_error")
         if event["error"].rpartition(".")[2] not in _WRAPPERS
         and not is_echo(f"{event['error']}: {event['message']}", None)
     ]
@@ -314,7 +309,7 @@ def exceptions(evidence: EvidenceSet) -> Iterator[Finding]:
     groups: defaultdict[str, list[LogEvent]] = defaultdict(list)
     for event in _own_errors(evidence):
         groups[f"{event['error']}: {event['message']}".removesuffix(": ")[:200]].append(event)
-    traced = {event.origin for event in evidence.once(events_of).get("traceback", ())}
+    traced = {event.origin for event in events_of(evidence, "traceback")}
     for error, found in groups.items():
         ranks = ranks_of(found)
         fatal = any(event.origin in traced for event in found)
@@ -333,8 +328,7 @@ def exceptions(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def loaders(evidence: EvidenceSet) -> Iterator[Finding]:
     """Data loader workers that died or hang."""
-    events = evidence.once(events_of)
-    found = [*events.get("worker_killed", ()), *events.get("loader_timeout", ())]
+    found = events_of(evidence, "worker_killed", "loader_timeout")
     if found:
         signal = next((event["signal"] for event in found if event["signal"]), "")
         bus = "Bus" in signal
@@ -351,7 +345,7 @@ def loaders(evidence: EvidenceSet) -> Iterator[Finding]:
             0.75,
             sub_cause="dataloader",
         )
-    unused = events.get("ddp_unused", ())
+    unused = events_of(evidence, "ddp_unused")
     if unused:
         yield said(
             unused,

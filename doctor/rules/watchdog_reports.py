@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from doctor.evidence import EvidenceSet
 from doctor.evidence.watchdog import DesyncLine, DesyncState
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
+from doctor.rules.events import events_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
@@ -65,7 +65,7 @@ def report(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def blocked(evidence: EvidenceSet) -> Iterator[Finding]:
     """The watchdog thread itself does not move."""
-    found = evidence.once(events_of).get("heartbeat_stuck", ())
+    found = events_of(evidence, "heartbeat_stuck")
     if not found:
         return
     ranks = tuple(sorted({event.origin.rank for event in found if event.origin.rank is not None}))

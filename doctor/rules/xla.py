@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
-from doctor.rules.log_lines import events_of
-from doctor.rules.writers import said
+from doctor.rules.events import events_of, said
 from doctor.text import name_ranks, plural
 from launcher.common.finding import Finding
 
@@ -21,7 +20,7 @@ _STACK = "look at the stacks and last log lines of those that did not come: an e
 def participants(evidence: EvidenceSet) -> Iterator[Finding]:
     """Old lines name each device that waits, and all that must come."""
     meetings: defaultdict[tuple[str, str], list[LogEvent]] = defaultdict(list)
-    for event in evidence.once(events_of).get("xla_participant", ()):
+    for event in events_of(evidence, "xla_participant"):
         meetings[event["all"], event["op"]].append(event)
     for (members, number), found in list(meetings.items())[:1]:  # the first explains the rest
         came = {int(event["device"]) for event in found}
@@ -43,11 +42,10 @@ def participants(evidence: EvidenceSet) -> Iterator[Finding]:
 
 def waits(evidence: EvidenceSet) -> Iterator[Finding]:
     """New lines tell what is waited for; a line that the thread moves on takes them back."""
-    events = evidence.once(events_of)
-    found = events.get("xla_waits", ())
+    found = events_of(evidence, "xla_waits")
     if not found:
         return
-    if events.get("xla_moves_on"):
+    if events_of(evidence, "xla_moves_on"):
         yield said(
             found,
             "benign.warning_only",
@@ -75,12 +73,11 @@ def _meeting(found: Sequence[LogEvent], what: str, how: str) -> Finding:
 
 def barriers(evidence: EvidenceSet) -> Iterator[Finding]:
     """A barrier of JAX's coordination service names the tasks that did not come."""
-    events = evidence.once(events_of)
-    found = events.get("xla_barrier", ())
+    found = events_of(evidence, "xla_barrier")
     if not found:
         return
     named = [event["rest"].rpartition("timed out task names")[2] for event in found if "task names" in event["rest"]]
-    named += [event["tasks"] for event in events.get("xla_task", ())]
+    named += [event["tasks"] for event in events_of(evidence, "xla_task")]
     absent = tuple(sorted({int(task) for text in named for task in _TASK.findall(text)}))
     what = f" {found[0]['what']}" if found[0]["what"] else ""
     who = f"{plural(len(absent), 'task')} did not come to it: /task:{', '.join(map(str, absent))}"

@@ -1,15 +1,39 @@
-"""Writers of log lines in words, and the parts of a finding that follow from events. Pure."""
+"""Log events by their kind, their writers in words, and the finding that they tell. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.text import fold_hosts, name_ranks
 from launcher.common.finding import Evidence, Finding, Severity
 
 SHOWN = 4  # quoted lines of one finding
+
+
+def events_of(evidence: EvidenceSet, *kinds: str) -> list[LogEvent]:
+    """The events of these kinds, kind by kind."""
+    found = evidence.once(by_kind)
+    return [event for kind in kinds for event in found.get(kind, ())]
+
+
+def by_kind(evidence: EvidenceSet) -> Mapping[str, Sequence[LogEvent]]:
+    """Kind → its events. Use as `evidence.once(by_kind)`."""
+    found: defaultdict[str, list[LogEvent]] = defaultdict(list)
+    for event in evidence.of(LogEvent):
+        found[event.kind].append(event)
+    return dict(found)
+
+
+def by_fields(events: Iterable[LogEvent], *names: str) -> Mapping[tuple[str, ...], Sequence[LogEvent]]:
+    """What these fields say → the events in which they say it, in order of that."""
+    found: defaultdict[tuple[str, ...], list[LogEvent]] = defaultdict(list)
+    for event in events:
+        found[tuple(event[name] for name in names)].append(event)
+    return dict(sorted(found.items()))
 
 
 def ranks_of(events: Iterable[LogEvent]) -> tuple[int, ...]:
