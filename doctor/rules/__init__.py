@@ -6,22 +6,25 @@ cannot decide it yields `launcher.common.finding.unknown(cause, missing)`: these
 time is known put it in `detail["time"]` (seconds since the epoch): the verdict orders causes before victims by it.
 Findings of one code for several ranks or hosts should be one Finding with them in `ranks` and `hosts`.
 A rule that looked at its evidence and found it healthy yields `healthy(...)`: only then may the answer be `none`.
+A package that is installed beside dlaunch names such a tuple `RULES` as an entry point of the group `dlaunch.rules`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Literal, get_args
 
 from doctor.evidence import EvidenceSet
 from launcher.common.finding import Evidence, Finding
+from launcher.common.plugins import PluginFailure, guarded, plugins, telling
 
 Question = Literal["diagnose", "hang", "straggler", "mesh"]
 HEALTHY = "healthy"
+PLUGIN_FAILED = "plugin.failed"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,31 @@ def healthy(what: str, evidence: Iterable[Evidence] = ()) -> Finding:
 
 @cache
 def rules() -> Sequence[Rule]:
-    """All rules of the modules of this package, in the order of the modules' names."""
+    """All rules of the modules of this package, in the order of the modules' names, then those of plug-ins."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return [rule for module in modules for rule in getattr(module, "RULES", ())]
+    return [*(rule for module in modules for rule in getattr(module, "RULES", ())), *_of_plugins()]
+
+
+def _of_plugins() -> Iterator[Rule]:
+    """A plug-in that fails becomes a rule that says so; nothing else changes by it."""
+    found, failed = plugins("dlaunch.rules", _as_rules)
+    for plugin in found:
+        yield from (replace(rule, find=guarded(rule.find, plugin.origin, _told)) for rule in plugin.value)
+    for failure in failed:
+        yield Rule((PLUGIN_FAILED,), get_args(Question), telling(failure, _told))
+
+
+def _as_rules(loaded: object) -> Sequence[Rule]:
+    if isinstance(loaded, (tuple, list)) and all(isinstance(one, Rule) for one in loaded):
+        return loaded
+    raise TypeError("it must be a tuple of doctor.rules.Rule")
+
+
+def _told(failure: PluginFailure, evidence: EvidenceSet) -> Finding:
+    return Finding(
+        PLUGIN_FAILED,
+        "info",
+        f"The plug-in {failure}.",
+        "Upgrade or uninstall that package.",
+        missing=(f"what the rules of {failure.origin} find",),
+    )

@@ -32,6 +32,7 @@ FAMILIES: Mapping[str, str] = {
     "cascade": "victims: the cause is elsewhere",
     "benign": "looks bad and is not",
     "preflight": "found before a job",
+    "plugin": "what is installed beside dlaunch",
 }
 
 CODES: Mapping[str, Code] = {**waiting.CODES, **hardware.CODES, **running.CODES}

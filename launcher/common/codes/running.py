@@ -117,4 +117,8 @@ CODES = {
         "The degrees' product is not the world size, or does not divide heads, experts or layers.",
         "Choose others; `dlaunch plan` lists those that fit.",
     ),
+    "plugin.failed": Code(
+        "An installed package's entry point cannot be loaded, or its rule raises: its findings are missing.",
+        "Upgrade or uninstall the package that is named.",
+    ),
 }

@@ -1,18 +1,25 @@
 """The checks: each is one pure function from facts to findings. A new check is one function and one line here.
 
 A check that could not look yields `unknown(…)`: it is kept apart from what was found, and never passes for healthy.
+A package that is installed beside dlaunch names such functions as entry points of the groups `dlaunch.checks.of_host`
+and `dlaunch.checks.of_all`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, TypeVar
 
-from launcher.common.finding import Finding
+from launcher.common.finding import Finding, unknown
+from launcher.common.plugins import PluginFailure, guarded, plugins, telling
 from launcher.preflight.checks import clock, collect, devices, kernel, limits, links, names, nics, pci, peers
 from launcher.preflight.facts import HostFacts
 
-OfHost = Callable[[HostFacts], Iterable[Finding]]
-OfAll = Callable[[Sequence[HostFacts]], Iterable[Finding]]
+T = TypeVar("T")
+Check = Callable[[T], Iterable[Finding]]
+OfHost = Check[HostFacts]
+OfAll = Check[Sequence[HostFacts]]
 
 OF_HOST: Sequence[OfHost] = (
     devices.vendor_tool,
@@ -54,5 +61,38 @@ OF_ALL: Sequence[OfAll] = (
 
 def run_checks(hosts: Sequence[HostFacts]) -> list[Finding]:
     """Every finding of every check; each names its hosts."""
-    found = [finding for check in OF_HOST for facts in hosts for finding in check(facts)]
-    return found + [finding for check in OF_ALL if hosts for finding in check(hosts)]
+    of_host, of_all = _checks()
+    found = [finding for check in of_host for facts in hosts for finding in check(facts)]
+    return found + [finding for check in of_all if hosts for finding in check(hosts)]
+
+
+@cache
+def _checks() -> tuple[Sequence[OfHost], Sequence[OfAll]]:
+    """Ours, then those of plug-ins."""
+    of_host = (*OF_HOST, *_of_plugins("dlaunch.checks.of_host", _name))
+    return of_host, (*OF_ALL, *_of_plugins("dlaunch.checks.of_all", _names))
+
+
+def _name(facts: HostFacts) -> list[str]:
+    return [facts.host]
+
+
+def _names(hosts: Sequence[HostFacts]) -> list[str]:
+    return [facts.host for facts in hosts]
+
+
+def _of_plugins(group: str, names: Callable[[T], list[str]]) -> Iterator[Check[T]]:
+    """Checks of plug-ins; what one that fails would have found is unknown of the hosts that were looked at."""
+
+    def unseen(failure: PluginFailure, looked_at: T) -> Finding:
+        return unknown(f"what {failure.origin} would find: {failure.why}", hosts=names(looked_at))
+
+    found, failed = plugins(group, _as_check)
+    yield from (guarded(plugin.value, plugin.origin, unseen) for plugin in found)
+    yield from (telling(failure, unseen) for failure in failed)
+
+
+def _as_check(loaded: object) -> Check[Any]:
+    if callable(loaded):
+        return loaded
+    raise TypeError("it must be a function from facts to findings")
