@@ -14,8 +14,8 @@ FINDINGS_SHOWN = 8
 COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-def render(verdict: Verdict, colour: bool | None = None) -> str:
-    """The verdict as text; colour as click decides for a terminal, unless told."""
+def render(verdict: Verdict) -> str:
+    """The verdict as text, with colours; click takes them out where it echoes to no terminal."""
     lines = list(_headline(verdict))
     for number, finding in enumerate(verdict.findings[:FINDINGS_SHOWN]):
         lines += ["", *_finding(finding, first=number == 0)]

@@ -9,7 +9,6 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.job import JobFacts
 from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule
-from doctor.rules.fleet import fleet_of
 from doctor.rules.mesh_network import other_groups
 from doctor.rules.straggler import series_of
 from doctor.text import fold, name_ranks
@@ -24,18 +23,17 @@ def find_data_faults(evidence: EvidenceSet) -> Iterator[Finding]:
     series, jobs = series_of(evidence), evidence.of(JobFacts)
     yield from _unshuffled(series)
     if jobs and not any(other_groups(evidence)):  # the plan's coordinates are not those that the script uses
-        yield from _duplicates(series, jobs[-1], evidence)
-        yield from _seeds(series, jobs[-1], evidence)
+        yield from _duplicates(series, jobs[-1])
+        yield from _seeds(series, jobs[-1])
 
 
-def _duplicates(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: EvidenceSet) -> Iterator[Finding]:
+def _duplicates(series: Mapping[int, ProgressSeries], job: JobFacts) -> Iterator[Finding]:
     """Ranks at different places of the data axes that took the same samples, step by step."""
     takers: defaultdict[tuple[tuple[int, ...], ...], dict[tuple[int, ...], int]] = defaultdict(dict)
     for rank, one in series.items():
         shard = tuple(job.coordinates.get(rank, {}).get(axis, 0) for axis in DATA_AXES)
         if len(one.samples) >= MIN_STEPS and any(one.samples):
             takers[one.samples[:MIN_STEPS]].setdefault(shard, rank)
-    fleet = evidence.once(fleet_of)
     for shards in takers.values():
         if len(shards) > 1:
             ranks = tuple(sorted(shards.values()))
@@ -48,8 +46,6 @@ def _duplicates(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: E
                 "and size, not those of another group.",
                 0.95,
                 ranks=ranks,
-                hosts=fleet.hosts_of(ranks),
-                coordinates=fleet.coordinates_of(ranks),
                 evidence=[
                     Evidence("progress", series[rank].where, f"samples {series[rank].samples[0][:8]}") for rank in ranks
                 ],
@@ -100,7 +96,7 @@ def _period(samples: Sequence[Sequence[int]]) -> int | None:
     return None
 
 
-def _seeds(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: EvidenceSet) -> Iterator[Finding]:
+def _seeds(series: Mapping[int, ProgressSeries], job: JobFacts) -> Iterator[Finding]:
     """Ranks of one tensor group that draw from different seeds."""
     groups: defaultdict[tuple[tuple[str, int], ...], dict[int, tuple[int, ...]]] = defaultdict(dict)
     for rank, one in series.items():
@@ -114,7 +110,7 @@ def _seeds(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: Eviden
         usual = max(cut.values(), key=lambda seeds: (list(cut.values()).count(seeds), seeds == cut[min(cut)]))
         odd += [rank for rank, seeds in cut.items() if seeds != usual]
     if odd:
-        fleet, ranks = evidence.once(fleet_of), tuple(sorted(odd))
+        ranks = tuple(sorted(odd))
         yield Finding(
             "rng.group_mismatch",
             "error",
@@ -123,8 +119,6 @@ def _seeds(series: Mapping[int, ProgressSeries], job: JobFacts, evidence: Eviden
             "Seed tensor-parallel ranks alike (a seed made from the data rank only).",
             0.9,
             ranks=ranks,
-            hosts=fleet.hosts_of(ranks),
-            coordinates=fleet.coordinates_of(ranks),
             detail={"groups": fold(ranks)},
         )
 

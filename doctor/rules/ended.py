@@ -9,7 +9,6 @@ from doctor.evidence.gloo import SizeClash
 from doctor.evidence.job import JobFacts
 from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule, healthy
-from doctor.rules.fleet import Fleet, fleet_of
 from doctor.rules.numbers import is_numeric
 from doctor.rules.suspects import SUB_CAUSES
 from doctor.text import name_ranks, plural
@@ -23,8 +22,7 @@ DELIBERATE = "stopped"  # by its user; `stopping` also follows a failure
 
 def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
     """The rank that ended first in a job that failed, or that is gone from a job that still runs."""
-    fleet, jobs = evidence.once(fleet_of), evidence.of(JobFacts)
-    job = max(jobs, key=lambda one: one.attempt, default=None)
+    job = max(evidence.of(JobFacts), key=lambda one: one.attempt, default=None)
     if job is None or job.state == DELIBERATE or evidence.has(SizeClash):  # gloo says more than the end does
         return
     if job.state == "succeeded":
@@ -38,11 +36,11 @@ def find_first_end(evidence: EvidenceSet) -> Iterator[Finding]:
     first = [one for one in ended if one.time - ended[0].time <= TOGETHER_S]
     left = [one for one in ended if not _lost_peer(one)]
     if all(map(_lost_peer, first)) and 0 < len(left) <= len(ended) / 2:
-        yield _left(left, job, fleet)
+        yield _left(left)
         return
     culprits = [one for one in first if not _lost_peer(one) and one.exit_status not in KILLED] or first[:1]
     if not any(is_numeric(one.error) for one in culprits):  # that has a finding of its own
-        yield _finding(culprits, len(ended), job, fleet)
+        yield _finding(culprits, len(ended), job.world_size)
 
 
 def _ended(states: Sequence[ProcessState]) -> list[ProcessState]:
@@ -57,7 +55,7 @@ def _lost_peer(one: ProcessState) -> bool:
     return any(text in words for text in LOSSES)
 
 
-def _left(left: Sequence[ProcessState], job: JobFacts, fleet: Fleet) -> Finding:
+def _left(left: Sequence[ProcessState]) -> Finding:
     """All that failed had lost a peer: who lost none has closed its connections."""
     ranks = tuple(sorted(one.rank for one in left if one.rank is not None))
     return Finding(
@@ -68,18 +66,16 @@ def _left(left: Sequence[ProcessState], job: JobFacts, fleet: Fleet) -> Finding:
         SUB_CAUSES["uneven_data"][1],
         0.7,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         detail={"sub_cause": "uneven_data", "time": left[0].time},
         evidence=[Evidence("process", f"rank {one.rank}, {one.where}", _status(one)) for one in left],
     )
 
 
-def _finding(culprits: Sequence[ProcessState], ended: int, job: JobFacts, fleet: Fleet) -> Finding:
+def _finding(culprits: Sequence[ProcessState], ended: int, world_size: int) -> Finding:
     ranks = tuple(sorted(one.rank for one in culprits if one.rank is not None))
     first = culprits[0]
     sub_cause = "exception" if first.error else "dead"
-    others = job.world_size - len(ranks)
+    others = world_size - len(ranks)
     how = f"with {first.error!r}" if first.error else _status(first)
     peers = "its peers are only victims" if ended > len(ranks) else f"the other {others} wait for it"
     return Finding(
@@ -88,11 +84,9 @@ def _finding(culprits: Sequence[ProcessState], ended: int, job: JobFacts, fleet:
         f"{name_ranks(ranks)} ended first, {how}"
         + (f", after step {first.step}" if first.step is not None else "")
         + f"; {peers}.",
-        SUB_CAUSES["exception" if first.error else "dead"][1],
+        SUB_CAUSES[sub_cause][1],
         0.9,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         detail={"sub_cause": sub_cause, "time": first.time, "exit_status": first.exit_status},
         evidence=[
             Evidence("process", f"rank {one.rank}, {one.where}", f"{_status(one)} {one.error}") for one in culprits

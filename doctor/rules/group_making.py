@@ -9,7 +9,6 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.rank_table import Frame
 from doctor.evidence.stacks import Stack
 from doctor.rules import Rule
-from doctor.rules.fleet import fleet_of
 from doctor.rules.places import bare_name, place_of
 from doctor.rules.suspects import witnesses_of
 from doctor.text import fold, name_ranks
@@ -21,7 +20,7 @@ _TORCH = "torch/distributed/"
 
 def find_groups_made_apart(evidence: EvidenceSet) -> Iterator[Finding]:
     """One finding where some ranks make a group, and others meanwhile another one or none."""
-    witnesses, fleet = evidence.once(witnesses_of), evidence.once(fleet_of)
+    witnesses = evidence.once(witnesses_of)
     making = {rank: frame for rank, stack in witnesses.stacks.items() if (frame := _making(stack))}
     spots = _spots(evidence) if making and not any(state.dead for state in witnesses.states.values()) else {}
     if len(spots) < 2:
@@ -36,8 +35,6 @@ def find_groups_made_apart(evidence: EvidenceSet) -> Iterator[Finding]:
         "use_local_synchronization=True lets members make theirs alone.",
         0.9,
         ranks=odd,
-        hosts=fleet.hosts_of(odd),
-        coordinates=fleet.coordinates_of(odd),
         detail={"places": {spot: fold(ranks) for spot, ranks in spots.items()}},
         evidence=[
             Evidence("stack", f"rank {rank}, {witnesses.stacks[rank].where}", f"new_group at {frame}")

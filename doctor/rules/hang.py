@@ -36,7 +36,7 @@ def find_hang(evidence: EvidenceSet) -> Iterator[Finding]:
     if not graph.points:
         yield from _quiet(fleet)
     elif moving:
-        yield _none_slow(fleet, moving)
+        yield _none_slow(moving)
     elif (age := _age(evidence, graph)) is not None and age < QUIET_S and not fleet.earlier:
         yield healthy(f"the oldest wait is {age:.1f} s old", _waiting(graph))
     else:
@@ -61,7 +61,7 @@ def _root(evidence: EvidenceSet, fleet: Fleet, graph: WaitGraph, age: float | No
 def _quiet(fleet: Fleet) -> Iterator[Finding]:
     """No recorded collective is pending."""
     if moving := fleet.moved(fleet.tables):
-        yield _none_slow(fleet, moving)
+        yield _none_slow(moving)
     elif fleet.silent:
         yield unknown(
             f"All recorded collectives of {name_ranks(fleet.tables)} have ended, but {name_ranks(fleet.silent)} gave "
@@ -72,7 +72,7 @@ def _quiet(fleet: Fleet) -> Iterator[Finding]:
         yield healthy(f"no recorded collective of {name_ranks(fleet.tables)} is pending")
 
 
-def _none_slow(fleet: Fleet, moving: Sequence[int]) -> Finding:
+def _none_slow(moving: Sequence[int]) -> Finding:
     return Finding(
         "hang.none_slow",
         "info",
@@ -80,7 +80,6 @@ def _none_slow(fleet: Fleet, moving: Sequence[int]) -> Finding:
         "If it is slower than it should be: ddoctor straggler.",
         0.9,
         ranks=moving,
-        hosts=fleet.hosts_of(moving),
     )
 
 
@@ -114,8 +113,6 @@ def _desync(part: Divergence, graph: WaitGraph) -> Finding:
         _desync_fix(code),
         0.7 if tie else 0.95,
         ranks=odd,
-        hosts=graph.fleet.hosts_of(odd),
-        coordinates=graph.fleet.coordinates_of(odd),
         detail={
             "group": group.kind,
             "members": fold(group.members),
@@ -172,8 +169,6 @@ def _cycle(ranks: Sequence[int], graph: WaitGraph) -> Finding:
         "Let all ranks make the calls of all groups in the same order.",
         0.9 if sure else 0.6,
         ranks=tuple(odd),
-        hosts=graph.fleet.hosts_of(odd),
-        coordinates=graph.fleet.coordinates_of(odd),
         detail={"cycle": list(ranks), "decisions": _decisions(graph, "does somebody wait for nobody?", "no: a cycle")},
         evidence=[piece for rank in odd for piece in _frames_at(graph, rank)] + _waiting(graph),
     )
@@ -273,8 +268,6 @@ def _absent_finding(
         SUB_CAUSES[sub_cause][1],
         _confidence(sub_cause, silent, len(ranks), len(point.group.members)),
         ranks=ranks,
-        hosts=graph.fleet.hosts_of(ranks),
-        coordinates=graph.fleet.coordinates_of(ranks),
         detail={
             "sub_cause": sub_cause,
             "group": point.group.kind,

@@ -30,8 +30,6 @@ def lock_cycle(suspects: Sequence[Suspect], point: WaitPoint, graph: WaitGraph, 
         "Make no collective while a lock is held: leave the locked part first, then meet the others.",
         0.8,
         ranks=tuple(holders),
-        hosts=graph.fleet.hosts_of(holders),
-        coordinates=graph.fleet.coordinates_of(holders),
         detail={"sub_cause": "file_lock", "cycle": [*holders, *(one.rank for one in suspects)]},
         evidence=[
             *(piece for one in suspects[:4] for piece in one.evidence),

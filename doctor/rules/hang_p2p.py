@@ -44,7 +44,7 @@ def find_unmatched(evidence: EvidenceSet) -> Iterator[Finding]:
     edges = {rank: sorted({one.peer for one in found}) for rank, found in waits.items()}
     for part in strongly_connected(edges):
         if len(part) > 1:
-            yield _cycle(part, waits, fleet)
+            yield _cycle(part, waits)
     missed = sorted({peer for peers in edges.values() for peer in peers} - pending.keys() - in_collectives.keys())
     for rank in missed:
         yield _absent(rank, [one for found in waits.values() for one in found if one.peer == rank], evidence, fleet)
@@ -62,8 +62,6 @@ def gone_ahead(left: Sequence[int], point: WaitPoint, graph: WaitGraph, witnesse
         SUB_CAUSES["uneven_data"][1],
         0.8,
         ranks=tuple(ahead),
-        hosts=graph.fleet.hosts_of(ahead),
-        coordinates=graph.fleet.coordinates_of(ahead),
         detail={"sub_cause": "uneven_data", "seq": point.seq, "op": point.op, "group": point.group.kind},
         evidence=[piece for rank in (*ahead, *left)[:SHOWN] for piece in witnesses.suspect(rank).evidence],
     )
@@ -88,7 +86,7 @@ def _matched(one: Pending, pending: Mapping[int, Sequence[Pending]]) -> bool:
     return any(other.peer == one.rank and other.sends != one.sends for other in pending.get(one.peer, ()))
 
 
-def _cycle(ranks: Sequence[int], waits: Mapping[int, Sequence[Pending]], fleet: Fleet) -> Finding:
+def _cycle(ranks: Sequence[int], waits: Mapping[int, Sequence[Pending]]) -> Finding:
     calls = [one for rank in ranks for one in waits[rank]]
     both = "all send first" if all(one.sends for one in calls) else "no call meets its partner"
     return Finding(
@@ -98,8 +96,6 @@ def _cycle(ranks: Sequence[int], waits: Mapping[int, Sequence[Pending]], fleet: 
         "Let one side of each pair receive first, or post both with batch_isend_irecv.",
         0.85,
         ranks=tuple(ranks),
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         evidence=_seen(calls),
     )
 
@@ -116,8 +112,6 @@ def _absent(rank: int, calls: Sequence[Pending], evidence: EvidenceSet, fleet: F
         SUB_CAUSES[sub_cause][1],
         0.8,
         ranks=(rank,),
-        hosts=fleet.hosts_of([rank]),
-        coordinates=fleet.coordinates_of([rank]),
         detail={"sub_cause": sub_cause},
         evidence=[*suspect.evidence, *_seen(calls)],
     )

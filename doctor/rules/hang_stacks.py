@@ -69,7 +69,6 @@ def _stepping(ranks: Sequence[int], fleet: Fleet) -> Finding:
         "If it is slower than it should be: ddoctor straggler.",
         0.9,
         ranks=tuple(ranks),
-        hosts=fleet.hosts_of(ranks),
     )
 
 
@@ -114,8 +113,6 @@ def _absent(
             SUB_CAUSES[sub_cause][1],
             sure if len(ranks) <= len(at_peers) else sure - 0.2,
             ranks=ranks,
-            hosts=fleet.hosts_of(ranks),
-            coordinates=fleet.coordinates_of(ranks),
             detail={"sub_cause": sub_cause, "op": ", ".join(ops)},
             evidence=[piece for one in suspects[:SHOWN] for piece in one.evidence] + _seen(at_peers, witnesses),
         )
@@ -146,7 +143,6 @@ def _rendezvous(at_peers: Mapping[int, Place], absent: Sequence[int], fleet: Fle
         "is the number that was started.",
         0.8 if absent else 0.6,
         ranks=tuple(absent),
-        hosts=fleet.hosts_of(absent),
         evidence=_seen(at_peers, witnesses),
     )
 
@@ -165,8 +161,6 @@ def _gone(
             alike[0].fix,
             0.85,
             ranks=ranks,
-            hosts=fleet.hosts_of(ranks),
-            coordinates=fleet.coordinates_of(ranks),
             detail={"sub_cause": sub_cause},
             evidence=[*(piece for one in alike[:SHOWN] for piece in one.evidence), *_seen(at_peers, witnesses)],
         )
@@ -186,8 +180,6 @@ def _p2p(at_peers: Mapping[int, Place], fleet: Fleet, witnesses: Witnesses) -> I
         "Order sends and receives of a pair so that one side receives first, or post both with batch_isend_irecv.",
         0.7,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         evidence=_seen(at_peers, witnesses),
     )
 
@@ -214,7 +206,6 @@ def _teardown(places: Mapping[int, Place], fleet: Fleet) -> Finding:
         "exits; abort instead of destroying when a peer has failed.",
         0.8,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
     )
 
 

@@ -120,7 +120,6 @@ def _mismatched(fleet: Fleet) -> Iterator[Finding]:
             "Build the groups from the same list on every rank, in the same order (new_group is itself a collective).",
             0.95,
             ranks=tuple(sorted(disagreeing)),
-            hosts=fleet.hosts_of(disagreeing),
             detail={"group": name, "members": [left, right]},
         )
 

@@ -13,7 +13,6 @@ from doctor.evidence.processes import ProcessState
 from doctor.evidence.progress import ProgressSeries
 from doctor.rules import Rule
 from doctor.rules.events import events_of, ranks_of, said, who
-from doctor.rules.fleet import fleet_of
 from doctor.rules.straggler import series_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
@@ -50,7 +49,7 @@ def find_ended_by_numbers(evidence: EvidenceSet) -> Iterator[Finding]:
     ended = [one for one in stopped if one not in apart]
     ranks = tuple(sorted({one.rank for one in ended if one.rank is not None}))
     if ranks:
-        fleet, first = evidence.once(fleet_of), min(ended, key=lambda one: one.time)
+        first = min(ended, key=lambda one: one.time)
         after = f" after step {first.step}" if first.step is not None else ""
         yield Finding(
             "numeric.nonfinite",
@@ -59,8 +58,6 @@ def find_ended_by_numbers(evidence: EvidenceSet) -> Iterator[Finding]:
             FIX,
             0.9,
             ranks=ranks,
-            hosts=fleet.hosts_of(ranks),
-            coordinates=fleet.coordinates_of(ranks),
             detail={"step": first.step, "time": first.time},
             evidence=[Evidence("process", f"rank {one.rank}, {one.where}", one.error) for one in ended[:4]],
         )
@@ -92,7 +89,6 @@ def find_divergence(evidence: EvidenceSet) -> Iterator[Finding]:
     values = {rank: round(seen[parted[0]], 9) for rank, seen in norms.items()}
     usual = Counter(values.values()).most_common(1)[0][0]
     odd = tuple(rank for rank, value in values.items() if value != usual)
-    fleet = evidence.once(fleet_of)
     yield Finding(
         "numeric.replica_divergence",
         "error",
@@ -101,8 +97,6 @@ def find_divergence(evidence: EvidenceSet) -> Iterator[Finding]:
         FIX_REPLICAS,
         0.8,
         ranks=odd,
-        hosts=fleet.hosts_of(odd),
-        coordinates=fleet.coordinates_of(odd),
         detail={"step": parted[0]},
         evidence=[
             Evidence("progress", f"rank {rank}", f"grad_norm {values[rank]} at step {parted[0]}") for rank in odd[:4]
@@ -156,7 +150,6 @@ def find_nonfinite(evidence: EvidenceSet) -> Iterator[Finding]:
     step = min(step for step, _ in begun.values())
     ranks = tuple(rank for rank, (at, _) in begun.items() if at == step)
     field = begun[ranks[0]][1]
-    fleet = evidence.once(fleet_of)
     alone = f", {name_ranks(ranks)} alone" if len(ranks) < len(series) else ""
     yield Finding(
         "numeric.nonfinite",
@@ -165,8 +158,6 @@ def find_nonfinite(evidence: EvidenceSet) -> Iterator[Finding]:
         FIX,
         0.9 if len(ranks) < len(series) else 0.8,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         detail={"step": step, "field": field},
         evidence=[Evidence("progress", series[rank].where, f"{field} at step {step}") for rank in ranks[:4]],
     )

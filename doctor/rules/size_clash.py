@@ -26,7 +26,7 @@ def find_clash(evidence: EvidenceSet) -> Iterator[Finding]:
     places = _places(evidence) if clashes else {}
     odd = _elsewhere(places, fleet)
     if odd:
-        yield _apart(odd, places, clashes[0], fleet)
+        yield _apart(odd, places, clashes[0])
         return
     for clash in clashes:
         yield _other_size(clash, fleet)
@@ -50,7 +50,7 @@ def _elsewhere(places: Mapping[int, Place], fleet: Fleet) -> list[int]:
     return sizes[0] if len(sizes) == 2 and len(sizes[0]) < len(sizes[1]) else []
 
 
-def _apart(odd: list[int], places: Mapping[int, Place], clash: SizeClash, fleet: Fleet) -> Finding:
+def _apart(odd: list[int], places: Mapping[int, Place], clash: SizeClash) -> Finding:
     others = [rank for rank in sorted(places) if rank not in odd]
     here, there = places.get(odd[0]), places[others[0]]
     where = f"was at {here.line}" if here else "was elsewhere and left no word"
@@ -65,8 +65,6 @@ def _apart(odd: list[int], places: Mapping[int, Place], clash: SizeClash, fleet:
         SUB_CAUSES[sub_cause][1],
         0.8,
         ranks=tuple(odd),
-        hosts=fleet.hosts_of(odd),
-        coordinates=fleet.coordinates_of(odd),
         detail={"received": clash.received, "expected": clash.expected, "sub_cause": sub_cause},
         evidence=[
             Evidence("log", clash.where, f"op.preamble.length {clash.received} vs {clash.expected}"),
@@ -90,8 +88,6 @@ def _other_size(clash: SizeClash, fleet: Fleet) -> Finding:
         "Make the tensor equally large on all ranks; TORCH_DISTRIBUTED_DEBUG=DETAIL names the call before gloo aborts.",
         0.7,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         detail={"received": clash.received, "expected": clash.expected},
         evidence=[Evidence("log", clash.where, f"op.preamble.length {clash.received} vs {clash.expected}")],
     )

@@ -36,7 +36,7 @@ def find_stragglers(evidence: EvidenceSet) -> Iterator[Finding]:
     """One finding for the slowest rank or host, by data loading first: that explains its late arrival."""
     fleet = evidence.once(fleet_of)
     series = series_of(evidence)
-    by_data = _by_data(series, fleet)
+    by_data = _by_data(series)
     level = [group for group in fleet.groups if not _spans_stages(group, fleet)]
     late = [one for group in level if (one := lateness_of(group, fleet))]
     by_arrival = _by_arrival(late, fleet, evidence.once(witnesses_of))
@@ -72,8 +72,8 @@ def _by_arrival(late: Sequence[Lateness], fleet: Fleet, witnesses: Witnesses) ->
     for one in late:
         ranks_per_host = len(one.late) / max(1, len(fleet.hosts_of(one.late)))
         if len(fleet.hosts_of(one.late)) > 1 and ranks_per_host > 1:
-            found += _worst(one.by_host(fleet.hosts), one, fleet, witnesses, by_host=True)
-        found += _worst(one, one, fleet, witnesses, by_host=False)
+            found += _worst(one.by_host(fleet.hosts), fleet, witnesses, by_host=True)
+        found += _worst(one, fleet, witnesses, by_host=False)
     if not found:
         return None
     worst = max(found, key=lambda one: one[0])[1]
@@ -95,13 +95,10 @@ def _of_whole_host(worst: Finding, found: Sequence[tuple[float, Finding, Group]]
         code="straggler.node",
         cause=f"Host {host} ({name_ranks(ranks)}) is slow: each of its ranks comes last in its group. {worst.cause}",
         ranks=ranks,
-        coordinates=fleet.coordinates_of(ranks),
     )
 
 
-def _worst(
-    one: Lateness, ranks: Lateness, fleet: Fleet, witnesses: Witnesses, by_host: bool
-) -> list[tuple[float, Finding, Group]]:
+def _worst(one: Lateness, fleet: Fleet, witnesses: Witnesses, by_host: bool) -> list[tuple[float, Finding, Group]]:
     blame = one.blame()
     ordered = sorted(blame, key=lambda rank: blame[rank], reverse=True)
     worst = ordered[0]
@@ -136,8 +133,6 @@ def _arrival_finding(
         "preflight; py-spy on it shows which part of its step is long.",
         0.9 if not one.aligned else 0.8,
         ranks=ranks,
-        hosts=fleet.hosts_of(ranks),
-        coordinates=fleet.coordinates_of(ranks),
         detail={
             "share": round(share, 3),
             "blamed_s": round(blamed_s, 3),
@@ -162,7 +157,7 @@ def _typical(one: Lateness, rank: int) -> Evidence:
     return Evidence("flight_recorder", f"rank {rank}, {len(one.seqs)} calls of {one.group.label}", text)
 
 
-def _by_data(series: Mapping[int, ProgressSeries], fleet: Fleet) -> Finding | None:
+def _by_data(series: Mapping[int, ProgressSeries]) -> Finding | None:
     """A rank whose own time for data is long: loading is not hidden by waiting for peers."""
     typical = {rank: value for rank, one in series.items() if (value := _median(one.own_data_s)) is not None}
     if len(typical) < 2:
@@ -185,8 +180,6 @@ def _by_data(series: Mapping[int, ProgressSeries], fleet: Fleet) -> Finding | No
         "Look at the loader's workers, storage and CPU share of that rank; more workers or prefetching hide it.",
         0.9,
         ranks=(worst,),
-        hosts=fleet.hosts_of([worst]),
-        coordinates=fleet.coordinates_of([worst]),
         detail={"data_s": round(mean, 4), "others_s": round(others, 4)},
         evidence=[
             Evidence("progress", series[worst].where, f"data_s {mean:.3f} of step_s {_mean(series[worst].step_s):.3f}")
@@ -222,8 +215,6 @@ def _by_work(evidence: EvidenceSet, fleet: Fleet) -> Finding | None:
         "the others.",
         0.6,
         ranks=busy,
-        hosts=hosts,
-        coordinates=fleet.coordinates_of(busy),
         detail={"cores": {rank: round(used, 2) for rank, used in sorted(cores.items())}},
         evidence=[
             Evidence("process", f"rank {rank}", f"{cores[rank]:.0%} of a core over {len(looks[rank])} looks")

@@ -11,13 +11,13 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import KernelRecord, LogEvent
 from doctor.rules import Rule
 from doctor.rules.events import events_of
-from doctor.rules.node_tools import lists, note, reports
+from doctor.rules.fleet import fleet_of
+from doctor.rules.node_tools import MANY_LOSSES, lists, note, reports
 from launcher.common.finding import Evidence, Finding
 from launcher.common.node_reports.infiniband import LOSS_COUNTERS, IbCounter, IbPort
 from launcher.common.node_reports.nvidia_smi import CsvTable, number
 
 NETWORK_EVENTS = ("ib_port_error", "ib_gid_change", "ib_completion", "ib_fatal_event", "ofi_completion")
-MANY_LOSSES = 1_000
 SLOW_CLOCK = 0.8  # of the median clock of all devices
 BUSY = 50.0  # percent of utilisation above which a low clock is no idling
 _CLOCKS = ("clocks.sm", "clocks.current.sm", "clocks.gr", "clocks.current.graphics")
@@ -61,24 +61,25 @@ def explained(finding: Finding, evidence: EvidenceSet) -> Finding:
 
 
 def _signs(finding: Finding, evidence: EvidenceSet) -> Iterator[_Sign]:
+    hosts = evidence.once(fleet_of).hosts_of(finding.ranks)
+
+    def is_theirs(event: LogEvent) -> bool:
+        return event.origin.host in hosts or event.origin.rank in finding.ranks
+
     for record in evidence.of(KernelRecord):
-        if record.event.kind == "thermal" and record.host in finding.hosts:
+        if record.event.kind == "thermal" and record.host in hosts:
             yield _Sign("straggler.clock", Evidence("kernel", record.where, record.event.text))
     for one in slow_clocks(evidence):
-        if _names(one.evidence[0].where, finding.hosts):
+        if _names(one.evidence[0].where, hosts):
             yield _Sign("straggler.clock", one.evidence[0])
     for event in events_of(evidence, *NETWORK_EVENTS):
-        if _wrote(event, finding):
+        if is_theirs(event):
             yield _Sign("straggler.network", Evidence("log", event.where, event.text))
-    yield from _ports(finding, evidence)
+    yield from _ports(hosts, evidence)
     able = {event.origin.host for event in events_of(evidence, "gdr_enabled")}
     for event in events_of(evidence, "gdr_disabled"):
-        if _wrote(event, finding) and event.origin.host not in able and able:
+        if is_theirs(event) and event.origin.host not in able and able:
             yield _Sign("straggler.gdr", Evidence("log", event.where, event.text))
-
-
-def _wrote(event: LogEvent, finding: Finding) -> bool:
-    return event.origin.host in finding.hosts or event.origin.rank in finding.ranks
 
 
 def _names(where: str, hosts: Collection[str]) -> bool:
@@ -86,16 +87,16 @@ def _names(where: str, hosts: Collection[str]) -> bool:
     return any(re.search(_IN_FILE_NAME.format(re.escape(host)), where) for host in hosts)
 
 
-def _ports(finding: Finding, evidence: EvidenceSet) -> Iterator[_Sign]:
+def _ports(hosts: Collection[str], evidence: EvidenceSet) -> Iterator[_Sign]:
     """Ports that are down and counters of losses in files that bear the host's name."""
     for where, counters in lists(evidence, "ib_counters", IbCounter):
-        for one in counters if _names(where, finding.hosts) else ():
+        for one in counters if _names(where, hosts) else ():
             if one.name in LOSS_COUNTERS and one.value >= MANY_LOSSES:
                 yield _Sign(
                     "straggler.network", Evidence("node_report", where, f"{one.device} {one.name} {one.value:,}")
                 )
     for where, ports in lists(evidence, "ib_ports", IbPort):
-        for port in ports if _names(where, finding.hosts) else ():
+        for port in ports if _names(where, hosts) else ():
             if not port.up:
                 yield _Sign("straggler.network", Evidence("node_report", where, f"{port.device} is {port.state}"))
 

@@ -11,6 +11,8 @@ from doctor.diagnose import diagnose
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
 from doctor.evidence.job import JobFacts
+from doctor.evidence.log_lines import Origin
+from doctor.evidence.logs import LogEvent
 from doctor.evidence.processes import ProcessState
 from doctor.evidence.progress import ProgressSeries
 from launcher.common.finding import Finding, Verdict
@@ -42,6 +44,12 @@ def test_the_first_to_end_is_the_cause() -> None:
     finding = first(judged(job(), end(1, 10.0, None), end(0, 13.0, 1, LOST), end(2, 13.1, 1, LOST), end(3, 13.2, -15)))
     assert (finding.code, finding.ranks, finding.detail["sub_cause"]) == ("hang.absent_rank", (1,), "dead")
     assert finding.hosts == ("n0",)
+
+
+def test_a_rank_of_which_logs_tell_is_placed_as_any_other() -> None:
+    line = LogEvent("gpu_oom", "CUDA out of memory", Origin(rank=3), "r3.log:7")
+    finding = first(judged(job(), line))
+    assert (finding.code, finding.hosts, finding.coordinates) == ("gpu.oom", ("n1",), ("dp_replicate3",))
 
 
 def test_an_exception_is_told_in_its_words() -> None:
