@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -29,13 +30,20 @@ gone = nothing_such_anywhere:check
 raises = acme_broken:find
 [dlaunch.checks.of_all]
 wrong = acme_broken:NAME
+[dlaunch.topology]
+gone = nothing_such_anywhere:VENDOR
+raises = acme_broken:VENDOR
+wrong = acme_broken:SPOILING
 """
 RAISING = """
 from doctor.rules import Rule
+from launcher.topology.vendors import Vendor
 NAME = "no function"
 def find(looked_at):
     raise KeyError("rack")
 RULES = (Rule(("mesh.acme",), ("straggler", "mesh"), find),)
+VENDOR = Vendor("no-such-smi", {}, read=lambda text, host: 1 // 0)
+SPOILING = Vendor("no-such-smi", {"links": "show 'links"})
 """
 
 
@@ -98,6 +106,26 @@ def test_preflight_asks_the_check_of_the_docs_and_says_what_broken_ones_do_not_s
     assert "what 'gone' of acme-broken 1.0 (dlaunch.checks.of_host) would find: ModuleNotFoundError" in unseen
     assert "what 'raises' of acme-broken 1.0 (dlaunch.checks.of_host) would find: KeyError" in unseen
     assert "what 'wrong' of acme-broken 1.0 (dlaunch.checks.of_all) would find: TypeError" in unseen
+
+
+def test_the_vendor_of_the_docs_is_asked_and_read(
+    dlaunch: Dlaunch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "acme-smi"
+    tool.write_text('#!/bin/sh\n[ "$*" = "show --links" ] && echo "acme0 - acme1: 4 lanes"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    host = dlaunch.json("topo")["hosts"][0]
+    assert host["links"] == [{"a": "acme0", "b": "acme1", "kind": "NV", "count": 4}] and host["components"] == [[0, 1]]
+    assert "'gone' of acme-broken 1.0 (dlaunch.topology) failed: ModuleNotFoundError" in " ".join(host["gaps"])
+
+
+def test_a_file_that_no_plugin_reads_is_read_by_ours(dlaunch: Dlaunch) -> None:
+    (host,) = dlaunch.json("topo", str(PAGE.parent / "examples/n1.txt"))["hosts"]
+    gaps = " ".join(host["gaps"])
+    assert len(host["devices"]) == 4 and host["links"]
+    assert "'raises' of acme-broken 1.0 (dlaunch.topology) failed: ZeroDivisionError" in gaps
+    assert "'wrong' of acme-broken 1.0 (dlaunch.topology) failed: ValueError: No closing quotation" in gaps
 
 
 def test_help_does_not_look_for_plugins() -> None:

@@ -133,10 +133,11 @@ def describe(
 def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site:
     """This machine under several names; it is looked at once, and only where a vendor's tool is installed."""
     from launcher.agent.check import describe_host
+    from launcher.topology.vendors import vendors
 
     facts = describe_host(str(jobs_root()), [script])
     hosts = connect(names, {})
-    tools = any(shutil.which(tool) for tool in ("nvidia-smi", "rocm-smi"))
+    tools = any(shutil.which(vendor.tool) for vendor in vendors() if vendor.visible)
     topology = probe_one(hosts[names[0]]) if tools else HostTopology(names[0])
     return Site(
         hosts,

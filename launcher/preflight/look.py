@@ -20,7 +20,7 @@ from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
 from launcher.jobs.reach import addresses, connect_each
 from launcher.jobs.site import REMOTE_DIRECTORY
 from launcher.preflight.facts import HostFacts, read_facts
-from launcher.topology.probe import SCRIPT
+from launcher.topology.probe import probe_script
 
 LOOK_TIMEOUT_S = 90.0
 AT_ONCE = 64  # hosts; they do the work, we only wait
@@ -107,7 +107,7 @@ def _look(sight: Sight, cluster: Cluster, remembered: Mapping[str, str]) -> None
     """Bring our node side to each host and ask for its facts."""
     bring = _bringer(sight, cluster)
     current = [path for path in remembered.values() if PurePosixPath(path).name in bundle_names()]
-    about = {"directory": _directory(cluster), "names": list(sight.names), "probe": SCRIPT}
+    about = {"directory": _directory(cluster), "names": list(sight.names), "probe": probe_script()}
 
     def ask(host: Host, bundle: str) -> HostFacts:
         asked = time.time()

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from shlex import join, quote, split
 
 from launcher.hosts.protocol import Host, HostError, on_all
 from launcher.topology.model import HostTopology
-from launcher.topology.parse import parse_topology
 from launcher.topology.sysfs import read_sysfs
+from launcher.topology.vendors import NVIDIA, Vendor, of_plugins, vendors
 
 PROBE_TIMEOUT_S = 60.0
 MARK = "@@dlaunch"
-VISIBLE = {"nvidia-smi": "CUDA_VISIBLE_DEVICES", "rocm-smi": "ROCR_VISIBLE_DEVICES"}  # of the vendors that we launch on
 
-# Sections begin with the mark. Every tool has its own time limit: a sick driver may never answer. An unknown field
-# makes nvidia-smi refuse the whole query, so fields of newer drivers are asked for apart.
-SCRIPT = r"""
+# Sections begin with the mark. Every tool has its own time limit: a sick driver may never answer.
+_HEAD = r"""
 LC_ALL=C; export LC_ALL
 ask() { echo "@@dlaunch $1"; shift; timeout 15 "$@" 2>&1; code=$?; [ $code -eq 0 ] || echo "@@dlaunch failed $code"; }
 has() { command -v "$1" >/dev/null 2>&1; }
-if has nvidia-smi; then echo "@@dlaunch tool nvidia-smi"
-  ask matrix nvidia-smi topo -m
-  ask query nvidia-smi --query-gpu=index,uuid,pci.bus_id,name --format=csv
-  ask fabric nvidia-smi --query-gpu=index,fabric.clusterUuid,fabric.cliqueId --format=csv
-  ask busy nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv
-elif has rocm-smi; then echo "@@dlaunch tool rocm-smi"
-  ask matrix rocm-smi --showtopo
-  ask query rocm-smi --showuniqueid --showbus --csv
-elif has xpu-smi; then echo "@@dlaunch tool xpu-smi"; ask matrix xpu-smi topology -m
-elif has npu-smi; then echo "@@dlaunch tool npu-smi"; ask matrix npu-smi info -t topo
-elif has mx-smi; then echo "@@dlaunch tool mx-smi"; ask matrix mx-smi topo -n
-fi
+"""
+_KERNEL = r"""
 echo "@@dlaunch sysfs"
 for node in /sys/devices/system/node/node[0-9]*; do
   [ -r "$node/cpulist" ] && echo "numa ${node##*node} $(cat "$node/cpulist")"
@@ -54,12 +43,24 @@ exit 0
 """
 
 
+def probe_script() -> str:
+    """The shell script that asks a host: the tool of the first vendor that it has, then the kernel."""
+    tools = "el".join(_branch(vendor) for vendor in vendors())
+    return f"{_HEAD}{tools}fi{_KERNEL}"
+
+
+def _branch(vendor: Vendor) -> str:
+    lines = (join([name, vendor.tool, *split(arguments)]) for name, arguments in vendor.asks.items())
+    asks = "".join(f"  ask {line}\n" for line in lines)
+    return f"if has {quote(vendor.tool)}; then echo {quote(f'{MARK} tool {vendor.tool}')}\n{asks}"
+
+
 def probe(host: Host) -> HostTopology:
     """What `host` has. Without accelerators: no devices, but its NUMA nodes and NICs.
 
     Raises HostError when the host cannot be reached.
     """
-    done = host.run(["sh", "-c", SCRIPT], timeout=PROBE_TIMEOUT_S)
+    done = host.run(["sh", "-c", probe_script()], timeout=PROBE_TIMEOUT_S)
     return read_probe(done.text, host.name)
 
 
@@ -69,20 +70,20 @@ def probe_all(hosts: Sequence[Host]) -> dict[str, HostTopology | HostError]:
 
 
 def read_probe(text: str, host: str) -> HostTopology:
-    """The output of `SCRIPT` as a topology; a tool that failed becomes a gap with its own words."""
+    """The output of `probe_script` as a topology; a tool that failed becomes a gap with its own words."""
     sections = split_sections(text)
     failures = tuple(failure(name, body) for name, body in sections.items() if f"{MARK} failed" in body)
     sound = [body for name, body in sections.items() if name != "sysfs" and f"{MARK} failed" not in body]
-    topology = parse_topology("\n\n".join(sound), host)
+    asked = next((vendor for vendor in vendors() if f"tool {vendor.tool}" in sections), NVIDIA)
+    topology = asked.read("\n\n".join(sound), host)
     kernel = read_sysfs(sections.get("sysfs", ""))
-    tool = next((name.removeprefix("tool ") for name in sections if name.startswith("tool ")), "nvidia-smi")
     return replace(
         topology,
         nics=kernel.join(topology.nics),
         numa_cpus=kernel.numa_cpus,
         allowed_cpus=kernel.allowed_cpus,
-        gaps=(*topology.gaps, *filter(None, failures)),
-        visible_variable=VISIBLE.get(tool, ""),
+        gaps=(*topology.gaps, *filter(None, failures), *of_plugins()[1]),
+        visible_variable=asked.visible,
     )
 
 

@@ -16,10 +16,10 @@ from launcher.slurm.client import call
 from launcher.slurm.topology import SlurmTopology
 from launcher.slurm.topology import parse_topology as parse_network
 from launcher.topology.model import HostTopology
-from launcher.topology.parse import parse_topology
 from launcher.topology.probe import probe_all
 from launcher.topology.split import split_hosts
 from launcher.topology.switches import switch_paths, with_inventory, with_switches
+from launcher.topology.vendors import read_any
 
 
 def read_text(file: Path) -> str:
@@ -49,10 +49,10 @@ def network_document(network: SlurmTopology) -> dict[str, Any]:
 
 def topologies_in(file: Path) -> list[HostTopology]:
     """Every host in a saved output. Raises InputError when it shows neither devices nor NICs."""
-    hosts = [parse_topology(part, name) for name, part in split_hosts(read_text(file), file.name)]
+    hosts = [read_any(part, name) for name, part in split_hosts(read_text(file), file.name)]
     if not any(host.devices or host.nics for host in hosts):
         raise InputError(
-            "no topology in it",
+            "; ".join(("no topology in it", *dict.fromkeys(gap for host in hosts for gap in host.gaps))),
             where=str(file),
             help="nvidia-smi topo -m > FILE (or rocm-smi --showtopo, xpu-smi topology -m, npu-smi info -t topo)",
         )

@@ -12,12 +12,12 @@ import pytest
 from launcher.agent.inspect import inspect_host, run_tool, why_not_writable
 from launcher.preflight.facts import HostFacts, read_facts
 from launcher.preflight.nodes import answered, silent, table
-from launcher.topology.probe import SCRIPT
+from launcher.topology.probe import probe_script
 
 
 @pytest.fixture(scope="module")
 def raw() -> dict[str, Any]:
-    document = inspect_host("~/jobs", ["localhost", "no-such-host.invalid"], SCRIPT)
+    document = inspect_host("~/jobs", ["localhost", "no-such-host.invalid"], probe_script())
     return dict(json.loads(json.dumps(document)))
 
 
@@ -71,5 +71,5 @@ def test_a_folder_that_is_not_there_is_judged_by_its_parent(tmp_path: Path) -> N
 
 def test_a_look_is_quick(raw: dict[str, Any]) -> None:
     began = time.process_time()
-    inspect_host("/tmp", ["localhost"], SCRIPT)
+    inspect_host("/tmp", ["localhost"], probe_script())
     assert time.process_time() - began < 1.0
