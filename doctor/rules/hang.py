@@ -36,7 +36,7 @@ def find_hang(evidence: EvidenceSet) -> Iterator[Finding]:
     if not graph.points:
         yield from _quiet(fleet)
     elif moving:
-        yield _none_slow(moving)
+        yield none_slow(moving)
     elif (age := _age(evidence, graph)) is not None and age < QUIET_S and not fleet.earlier:
         yield healthy(f"the oldest wait is {age:.1f} s old", _waiting(graph))
     else:
@@ -61,7 +61,7 @@ def _root(evidence: EvidenceSet, fleet: Fleet, graph: WaitGraph, age: float | No
 def _quiet(fleet: Fleet) -> Iterator[Finding]:
     """No recorded collective is pending."""
     if moving := fleet.moved(fleet.tables):
-        yield _none_slow(moving)
+        yield none_slow(moving)
     elif fleet.silent:
         yield unknown(
             f"All recorded collectives of {name_ranks(fleet.tables)} have ended, but {name_ranks(fleet.silent)} gave "
@@ -72,11 +72,12 @@ def _quiet(fleet: Fleet) -> Iterator[Finding]:
         yield healthy(f"no recorded collective of {name_ranks(fleet.tables)} is pending")
 
 
-def _none_slow(moving: Sequence[int]) -> Finding:
+def none_slow(moving: Sequence[int]) -> Finding:
+    """These ranks make calls, or steps."""
     return Finding(
         "hang.none_slow",
         "info",
-        f"Nothing hangs: {name_ranks(moving)} went on between the two samples.",
+        f"Nothing hangs: {name_ranks(moving)} went on between the two looks.",
         "If it is slower than it should be: ddoctor straggler.",
         0.9,
         ranks=moving,
