@@ -103,8 +103,10 @@ def fleet_of(evidence: EvidenceSet) -> Fleet:
     views = {view.rank: view for view in sorted(evidence.of(ProcessView), key=lambda view: view.time)}
     tables = {rank: _with_members(table, views.get(rank)) for rank, table in sorted(newest.items())}
     job = max(evidence.of(JobFacts), key=lambda job: job.attempt, default=None)
-    world = _world(tables, job, evidence.of(Stack))
-    hosts = {view.rank: view.host for view in views.values()} | dict(job.hosts if job else {})
+    stacks = evidence.of(Stack)
+    world = _world(tables, job, stacks)
+    hosts = {one.rank: one.host for one in stacks if one.rank is not None and one.host}
+    hosts |= {view.rank: view.host for view in views.values()} | dict(job.hosts if job else {})
     coordinates = {rank: format_coordinate(at) for rank, at in job.coordinates.items()} if job else {}
     return Fleet(tables, earlier, _groups(tables, world), world, hosts, coordinates)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
@@ -35,7 +35,10 @@ SUB_CAUSES: Mapping[str, tuple[str, str]] = {
         "A process that died left the lock: delete it (for extensions the folder under TORCH_EXTENSIONS_DIR, by "
         "default ~/.cache/torch_extensions) and start again; build extensions once before the job.",
     ),
-    "gil": ("waits for the interpreter's lock (GIL)", "Find the thread that owns it: py-spy dump --native --pid PID."),
+    "gil": (
+        "waits for the interpreter's lock (GIL)",
+        "See what the thread does that holds it: py-spy dump --native --pid PID.",
+    ),
     "exception": (
         "stands in an exception's handling or a debugger",
         "Read that rank's log: its first traceback is the cause. Let exceptions end the process.",
@@ -123,7 +126,7 @@ class Witnesses:
         seen = tuple(_seen(state)) if state else ()
         place = place_of(stack) if stack else None
         if stack and place:
-            seen += (Evidence("stack", f"rank {rank}, {stack.where}", place.line),)
+            seen += tuple(_stands(stack, place))
         if state and state.dead:
             return Suspect(rank, "dead", place, seen, _end(state))
         if state and state.state == "stopped":
@@ -162,6 +165,13 @@ def _by_place(place: Place, state: ProcessState | None) -> str:
     if found := next((cause for cause, pattern in KERNEL_WAITS if pattern.search(kernel)), ""):
         return found
     return {"teardown": "uneven_data", "backward": "python"}.get(place.kind, "python")
+
+
+def _stands(stack: Stack, place: Place) -> Iterator[Evidence]:
+    yield Evidence("stack", f"rank {stack.rank}, {stack.where}", place.line)
+    for thread in stack.threads if place.kind == "gil" else ():
+        if thread.owns_gil and thread.frames:
+            yield Evidence("stack", f"rank {stack.rank}, thread {thread.name} holds the GIL", str(thread.frames[0]))
 
 
 def _seen(state: ProcessState) -> list[Evidence]:

@@ -128,6 +128,21 @@ def test_without_dumps_the_one_outside_is_absent(tmp_path: Path, innermost: str,
     assert (finding.code, finding.ranks, finding.detail["sub_cause"]) == ("hang.absent_rank", (2,), sub_cause)
 
 
+def test_who_holds_the_interpreters_lock_is_shown_and_where_the_rank_runs(tmp_path: Path) -> None:
+    def thread(name: str, owns: bool, *frames: tuple[str, str]) -> dict[str, object]:
+        shown = [{"name": one, "filename": file, "line": 7} for one, file in frames]
+        return {"pid": 1, "thread_name": name, "os_thread_id": 9, "active": True, "owns_gil": owns, "frames": shown}
+
+    waiting = [thread("MainThread", False, ("all_reduce", "torch/distributed/distributed_c10d.py"))]
+    blocked = [thread("MainThread", False, ("take_gil", "")), thread("Thread-3", True, ("tokenize", "feed.py"))]
+    for rank, threads in enumerate((waiting, waiting, blocked)):
+        stack = {"dlaunch_stack": 1, "rank": rank, "host": f"h{rank}", "threads": threads}
+        (tmp_path / f"{rank}.json").write_text(json.dumps(stack))
+    finding = diagnose(discover([tmp_path]), "hang").findings[0]
+    assert (finding.ranks, finding.hosts, finding.detail["sub_cause"]) == ((2,), ("h2",), "gil")
+    assert any("Thread-3 holds the GIL" in one.where and "tokenize" in one.text for one in finding.evidence)
+
+
 def test_equal_stacks_are_no_network_fault(tmp_path: Path) -> None:
     for rank in range(4):
         py_spy(tmp_path, rank, WAITING)
