@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import shutil
-import tarfile
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from launcher.jobs.store import StoredJob, find_job
 from launcher.render import NodePlan
 
 MARGIN_S = 30.0
+Answer = Sequence[bytes] | CannotActError  # a host's archives, one for each node; or why there are none
 
 
 @dataclass(frozen=True)
@@ -54,55 +53,25 @@ def collect_named(name: str, target: Path, options: Options) -> Collected:
         if not (name.startswith("slurm:") or (name.isdigit() and shutil.which("scontrol"))):
             raise
         return collect_foreign(name, target, options)
-    if options.attempt is not None and options.attempt > job.record.attempt:
-        last = job.record.attempt
-        name = job.record.job
-        help = f"ddoctor diagnose {name} --attempt {last}"
-        raise InputError(f"{name} has made attempts 0 to {last}", where="--attempt", help=help)
-    if options.attempt not in (None, job.record.attempt):
+    last = job.record.attempt
+    if options.attempt is not None and options.attempt > last:
+        help = f"ddoctor diagnose {job.record.job} --attempt {last}"
+        raise InputError(f"{job.record.job} has made attempts 0 to {last}", where="--attempt", help=help)
+    if options.attempt not in (None, last):
         options = replace(options, samples=0)
     elif job.record.state in ENDED:
         options = replace(options, samples=1)
-    return Collected(job.record.job, [node.host for node in job.record.nodes], collect(job, target, options))
+    return collect(job, target, options)
 
 
-def collect(job: StoredJob, target: Path, options: Options | None = None) -> list[str]:
-    """Fill `target` with the bundle of a job; returns the hosts that gave nothing, with the reason of each."""
-    options = options or Options(samples=1 if job.record.state in ENDED else 2)
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+def collect(job: StoredJob, target: Path, options: Options) -> Collected:
+    """Fill `target` with the bundle of a job that we started."""
+    record = job.record
+    gone = record.kind == "slurm" and record.state in ENDED
+    answers = _read_here(record, options) if gone else _look_there(record, options)
+    found = bundled(target, record.job, [node.host for node in record.nodes], answers)
     shutil.copyfile(job.paths.record, target / "job.json")
-    if job.record.kind == "slurm" and job.record.state in ENDED:
-        failures = _read_here(job.record, target, options)
-    else:
-        failures = _look_there(job.record, target, options)
-    gaps = [(f"host {name}", why) for name, why in failures.items()]
-    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
-    return [f"{name}: {why}" for name, why in failures.items()]
-
-
-def _look_there(record: JobRecord, target: Path, options: Options) -> dict[str, str]:
-    """Every host looks at its ranks; returns why some gave nothing."""
-    hosts, failures = reach(record)
-    answers = on_all(list(hosts.values()), lambda host: _look(host, record, options))
-    for host in hosts.values():
-        host.close()
-    for name, answer in answers.items():
-        if isinstance(answer, bytes):
-            _take(answer, target, name)
-        else:
-            failures[name] = str(answer)
-    return failures
-
-
-def _read_here(record: JobRecord, target: Path, options: Options) -> dict[str, str]:
-    """What a job left in its shared directory, once no node belongs to it any more."""
-    failures = {}
-    for node in record.nodes:
-        if Path(node.directory).is_dir():
-            _take(gather(_request(node, record, replace(options, samples=0))), target, node.host)
-        else:
-            failures[node.host] = f"the job has left it, and {node.directory} is not on this machine"
-    return failures
+    return found
 
 
 def collect_foreign(job_id: str, target: Path, options: Options) -> Collected:
@@ -114,59 +83,82 @@ def collect_foreign(job_id: str, target: Path, options: Options) -> Collected:
     from launcher.slurm.client import hostnames
 
     found = find_foreign(job_id)
-    target.mkdir(mode=0o700, parents=True, exist_ok=True)
     on_node: dict[str, list[ForeignRank]] = {}
     for rank in found.ranks:
         on_node.setdefault(rank.process.host, []).append(rank)
     folder = shared_bundle(home() / "node-side", with_psutil=True)
     py_spy = find_py_spy()
 
-    def look(host: SlurmHost) -> bytes:
-        node_rank = sorted(on_node).index(host.name)
-        pids = tuple(rank.process.pid for rank in on_node[host.name])
+    def look(host: SlurmHost) -> Answer:
         request = Request(
-            node_rank=node_rank,
-            pids=pids,
+            node_rank=sorted(on_node).index(host.name),
+            pids=tuple(rank.process.pid for rank in on_node[host.name]),
             samples=options.samples,
             interval_s=options.interval_s,
             native=options.native,
             py_spy=py_spy,
         )
-        return ask_node(host, PYTHON, folder, request)
+        return [ask_node(host, PYTHON, folder, request)]
 
     answers = on_all([SlurmHost(node, found.status.id) for node in on_node], look)
-    failures = {name: str(answer) for name, answer in answers.items() if isinstance(answer, HostError)}
-    for name, answer in answers.items():
-        if isinstance(answer, bytes):
-            _take(answer, target, name)
-    gaps = [(f"host {name}", why) for name, why in failures.items()] + [("host", why) for why in found.missing]
-    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
     nodes = hostnames(found.status.nodes) if found.status.nodes else []
-    return Collected(found.job, nodes, [f"{where}: {why}" for where, why in gaps])
+    return bundled(target, found.job, nodes, answers, found.missing)
 
 
-def reach(record: JobRecord) -> tuple[dict[str, Host], dict[str, str]]:
-    """(hosts of a job's nodes that answer, why the others do not)."""
+def bundled(
+    target: Path, job: str, hosts: Sequence[str], answers: Mapping[str, Answer], unseen: Sequence[str] = ()
+) -> Collected:
+    """Unpack below `target` what the hosts sent, as carefully as any archive; what none sent stands in gaps.json."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    gaps = []
+    for name, answer in answers.items():
+        if isinstance(answer, CannotActError):
+            gaps.append((f"host {name}", answer.message.removeprefix(f"{name}: ")))
+            continue
+        for archive in answer:
+            with tempfile.NamedTemporaryFile(suffix=".tar.gz") as draft:
+                draft.write(archive)
+                draft.flush()
+                gaps += [(f"host {name}", gap.why) for gap in unpack(Path(draft.name), target)]
+    gaps += [("host", why) for why in unseen]
+    (target / "gaps.json").write_text(json.dumps({"dlaunch_gaps": gaps}))
+    return Collected(job, hosts, [f"{where}: {why}" for where, why in gaps])
+
+
+def _read_here(record: JobRecord, options: Options) -> dict[str, Answer]:
+    """What a job left in its shared directory, once no node belongs to it any more."""
+    answers: dict[str, Answer] = {}
+    for node in record.nodes:
+        if Path(node.directory).is_dir():
+            answers[node.host] = [gather(_request(node, record, replace(options, samples=0)))]
+        else:
+            answers[node.host] = CannotActError(f"the job has left it, and {node.directory} is not on this machine")
+    return answers
+
+
+def _look_there(record: JobRecord, options: Options) -> dict[str, Answer]:
+    """Every host looks at its ranks."""
     from launcher.jobs.reach import connect_each
 
-    answers = connect_each(list(dict.fromkeys(node.host for node in record.nodes)), record.addresses)
-    failures = {name: answer.message for name, answer in answers.items() if isinstance(answer, HostError)}
-    return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}, failures
+    reached = connect_each(list(dict.fromkeys(node.host for node in record.nodes)), record.addresses)
+    hosts = [one for one in reached.values() if not isinstance(one, HostError)]
+    answers = on_all(hosts, lambda host: _look(host, record, options))
+    for host in hosts:
+        host.close()
+    return {name: one for name, one in reached.items() if isinstance(one, HostError)} | answers
 
 
-def _look(host: Host, record: JobRecord, options: Options) -> bytes | str:
-    """The archives of all nodes on `host`, joined; or why there is none."""
+def _look(host: Host, record: JobRecord, options: Options) -> Answer:
+    """The archives of all nodes on `host`."""
     from launcher.hosts.bundle import put_bundle
 
     nodes = [node for node in record.nodes if node.host == host.name]
     try:
         folder = put_bundle(host, nodes[0].python)
         py_spy = _py_spy(host, folder)
-        requests = [_request(node, record, options, py_spy) for node in nodes]
-        archives = [ask_node(host, nodes[0].python, folder, request) for request in requests]
+        return [ask_node(host, node.python, folder, _request(node, record, options, py_spy)) for node in nodes]
     except CannotActError as error:
-        return error.message
-    return archives[0] if len(archives) == 1 else _joined(archives)
+        return error
 
 
 def _request(node: NodePlan, record: JobRecord, options: Options, py_spy: str = "") -> Request:
@@ -209,21 +201,3 @@ def _py_spy(host: Host, folder: str) -> str:
         host.write(there, Path(ours).read_bytes(), 0o700)
         found = there
     return found
-
-
-def _joined(archives: Sequence[bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as out:
-        for archive in archives:
-            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-                for member in tar:
-                    out.addfile(member, tar.extractfile(member))
-    return buffer.getvalue()
-
-
-def _take(archive: bytes, target: Path, name: str) -> None:
-    """Unpack what a host sent, as carefully as any archive."""
-    draft = target / f".{name.replace(os.sep, '_')}.tar.gz"
-    draft.write_bytes(archive)
-    unpack(draft, target)
-    draft.unlink()
