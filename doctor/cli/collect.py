@@ -8,20 +8,21 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import job_argument
+from doctor.cli.target import attempt_option, interval_option, native_option
+from launcher.cli.options import inventory_option, job_argument, json_option
 from launcher.console import print_json
 
 
 @click.command()
 @job_argument
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE", help="A .tar.gz.")
-@click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
+@inventory_option
 @click.option("--full", is_flag=True, help="Whole dumps instead of each node's reductions.")
-@click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower.")
-@click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job.")
-@click.option("--attempt", type=click.IntRange(0), metavar="N", help="What attempt N left, before it was restarted.")
+@native_option
+@interval_option
+@attempt_option
 @click.option("--anonymize", is_flag=True, help="Replace host names, addresses and user names, the same everywhere.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@json_option
 def collect(
     job: str,
     output: Path,

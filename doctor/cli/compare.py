@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from doctor.cli.target import evidence_of
 from launcher import completion
+from launcher.cli.options import inventory_option, json_option
 from launcher.console import print_json
 from launcher.errors import InputError
 
@@ -18,8 +18,8 @@ from launcher.errors import InputError
 @click.argument(
     "targets", nargs=-1, required=True, metavar="JOB|DIR JOB|DIR…", shell_complete=completion.jobs_and_files
 )
-@click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@inventory_option
+@json_option
 def compare(targets: tuple[str, ...], inventory: object, as_json: bool) -> None:
     """Tell what changed between two runs; over three or more sizes also how the job scales.
 

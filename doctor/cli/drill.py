@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import cluster_option
+from launcher.cli.options import cluster_option, inventory_option, json_option
 from launcher.console import print_json
 from launcher.errors import InputError
 
@@ -16,13 +16,13 @@ from launcher.errors import InputError
 @click.argument("names", nargs=-1, metavar="[NAME…]")
 @click.option("--workload", "workloads", multiple=True, metavar="NAME", help="Default: ddp. May be repeated.")
 @cluster_option
-@click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml.")
+@inventory_option
 @click.option("--nodes", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Number of nodes.")
 @click.option(
     "--nproc-per-node", type=click.IntRange(1), default=2, show_default=True, metavar="N", help="Ranks on each node."
 )
 @click.option("--list", "only_list", is_flag=True, help="Print the drills and start nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@json_option
 def drill(
     names: tuple[str, ...],
     workloads: tuple[str, ...],

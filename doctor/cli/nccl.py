@@ -1,4 +1,4 @@
-"""nccl: explain NCCL and watchdog logs of any job, and say what is wrong in them."""
+"""`ddoctor nccl`: explain NCCL and watchdog logs of any job, and say what is wrong in them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 
 import click
 
+from launcher.cli.options import json_option
 from launcher.console import print_json
 
 
-@click.command(
-    "nccl",
-    help=(
-        "Explain NCCL and watchdog logs: rings, NICs, GPUDirect, what it means, what is wrong.\n\n"
-        "Example: ddoctor nccl nccl.*.log"
-    ),
-)
+@click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@json_option
 def nccl(files: tuple[Path, ...], as_json: bool) -> None:
+    """Explain NCCL and watchdog logs: rings, NICs, GPUDirect, what it means, what is wrong.
+
+    Example: ddoctor nccl nccl.*.log
+    """
     from doctor.diagnose import diagnose
     from doctor.discover import discover
     from doctor.report.nccl import explain

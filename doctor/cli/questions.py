@@ -1,4 +1,4 @@
-"""diagnose, hang, straggler, mesh: one question each, over a job, a directory, an archive or files."""
+"""`ddoctor diagnose`, hang, straggler, mesh: one question each, over a job, a directory, an archive or files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from doctor.cli.target import evidence_of, target_options
+from doctor.cli.target import evidence_of, interval_option, native_option, target_options
 from doctor.diagnose import diagnose as judge
 from doctor.rules import Question
 from launcher.console import print_json
@@ -16,6 +16,8 @@ from launcher.console import print_json
 def _command(question: Question, summary: str, example: str) -> click.Command:
     @click.command(question, help=f"{summary}\n\nExample: {example}")
     @target_options
+    @interval_option
+    @native_option
     @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a self-contained page too.")
     @click.option("--markdown", is_flag=True, help="Markdown, to paste into an issue.")
     def command(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from doctor.cli.target import evidence_of, is_path, target_options
+from doctor.cli.target import evidence_of, is_path, native_option, target_options
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
 from doctor.evidence.stacks import Stack
@@ -22,9 +22,8 @@ from launcher.errors import CannotActError
 
 @click.command()
 @target_options
-def stacks(
-    targets: tuple[str, ...], inventory: object, interval: float, attempt: int | None, native: bool, as_json: bool
-) -> None:
+@native_option
+def stacks(targets: tuple[str, ...], inventory: object, attempt: int | None, native: bool, as_json: bool) -> None:
     """Merge the stacks of all ranks of a JOB, of processes (PID…) or FILEs into one tree, outliers first.
 
     Example: ddoctor stacks last --native

@@ -12,24 +12,28 @@ import click
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
 from launcher import completion
+from launcher.cli.options import inventory_option, json_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS = (
+interval_option = click.option(
+    "--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job."
+)
+attempt_option = click.option(
+    "--attempt", type=click.IntRange(0), metavar="N", help="What a JOB's attempt N left, before it was restarted."
+)
+native_option = click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower.")
+_TARGETS = (
     click.argument("targets", nargs=-1, required=True, metavar="JOB|DIR…", shell_complete=completion.jobs_and_files),
-    click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
-    click.option("--interval", type=click.FloatRange(0), default=3.0, metavar="S", help="Between two looks at a job."),
-    click.option(
-        "--attempt", type=click.IntRange(0), metavar="N", help="What a JOB's attempt N left, before it was restarted."
-    ),
-    click.option("--native", is_flag=True, help="Native frames too (py-spy --native): slower."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+    inventory_option,
+    attempt_option,
+    json_option,
 )
 
 
 def target_options(command: F) -> F:
-    """The arguments and options of all commands that look at a job or at files."""
-    for option in reversed(_OPTIONS):
+    """The arguments and options of all commands that look at jobs or at files."""
+    for option in reversed(_TARGETS):
         command = option(command)
     return command
 

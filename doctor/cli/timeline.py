@@ -17,9 +17,7 @@ from launcher.errors import CannotActError
 def timeline(
     targets: tuple[str, ...],
     inventory: object,
-    interval: float,
     attempt: int | None,
-    native: bool,
     as_json: bool,
     output: Path,
 ) -> None:
