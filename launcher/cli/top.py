@@ -29,6 +29,8 @@ from launcher.errors import CannotActError, InputError
 )
 @click.option("--serve", default="", metavar="[HOST:]PORT",
               help="Show it in a browser instead; on 127.0.0.1 unless a host is named.")  # fmt: skip
+@click.option("--metrics", default="", metavar="[HOST:]PORT",
+              help="Serve JOB's numbers to Prometheus instead; on 127.0.0.1 unless a host is named.")  # fmt: skip
 @click.option("--patience", type=click.FloatRange(1), default=5.0, show_default=True, metavar="K",
               help="Alarm after K median steps without progress (at least 5 s).")  # fmt: skip
 @inventory_option
@@ -41,6 +43,7 @@ def top(
     replay: Path | None,
     on_hang: str,
     serve: str,
+    metrics: str,
     patience: float,
     inventory: object,
     as_json: bool,
@@ -54,33 +57,56 @@ def top(
     shown = str(replay) if replay is not None else job
     if once or as_json:
         _print_once(shown, patience, as_json)
-        return
-    if serve:
+    elif serve:
         if record is not None or on_hang:
             raise InputError("--record and --on-hang would be done once a page", where="--serve", help="leave them out")
         target = ["--replay", str(replay)] if replay is not None else [job] if job is not None else []
         _serve(serve, [*target, *(["--readonly"] if readonly else []), "--patience", str(patience)])
-        return
-    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CannotActError("this is no terminal", help="dlaunch top --once")
-    _run(shown, readonly, record, on_hang, patience)
+    elif metrics:
+        if shown is None or record is not None:
+            raise InputError(
+                "it takes a job and records nothing", where="--metrics", help="dlaunch top last --metrics 9400"
+            )
+        _export(metrics, shown, patience, "" if readonly else on_hang)
+    else:
+        _run(shown, readonly, record, on_hang, patience)
 
 
 def _serve(address: str, arguments: list[str]) -> None:
     """Every page runs `dlaunch top` with these arguments."""
-    host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536):
-        raise InputError(f"{address!r} is not [HOST:]PORT", where="--serve", help="for example --serve 8800")
+    host, port = _address(address, "--serve")
     try:
         from tui.commands import process_argv
         from tui.web.server import WebServer
     except ModuleNotFoundError as error:
         raise CannotActError(f"{error.name} is not installed", help="pip install 'dlaunch[web]'") from error
     command = shlex.join(process_argv(["dlaunch", "top", *arguments]))
-    WebServer(command, host.strip("[]") or "127.0.0.1", int(port)).serve()
+    WebServer(command, host, port).serve()
+
+
+def _export(address: str, shown: str, patience: float, on_hang: str) -> None:
+    host, port = _address(address, "--metrics")
+    try:
+        from tui.exporter.server import serve
+    except ModuleNotFoundError as error:
+        raise CannotActError(f"{error.name} is not installed", help="pip install 'dlaunch[metrics]'") from error
+    from tui.alarms import AlarmWatch
+    from tui.feed.source import open_source
+
+    serve(open_source(shown).feed, AlarmWatch(patience, on_hang), host, port)
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    """Host and port; on this machine alone unless a host is named."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise InputError(f"{text!r} is not [HOST:]PORT", where=option, help=f"for example {option} 8800")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _run(shown: str | None, readonly: bool, record: Path | None, on_hang: str, patience: float) -> None:
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CannotActError("this is no terminal", help="dlaunch top --once")
     from tui.app import TopApp, TopOptions
     from tui.feed.source import open_source
 
