@@ -6,7 +6,7 @@ A package that is installed beside dlaunch names a `Vendor` as an entry point of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from shlex import split
 from typing import Literal, get_args
@@ -38,7 +38,7 @@ class Vendor:
     tool: str
     asks: Mapping[str, str]
     visible: Visible = ""
-    read: Read = field(default=by_grammar)
+    read: Read = by_grammar
 
 
 # An unknown field makes nvidia-smi refuse the whole query, so fields of newer drivers are asked for apart.

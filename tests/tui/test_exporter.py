@@ -6,10 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,6 +25,7 @@ from tests.support.dlaunch import BIN, wait_until
 from tests.tui.conftest import Clock, simulated
 from tests.tui.test_feeds import append, job, sample
 from tui.alarms import AlarmWatch
+from tui.exporter import server
 from tui.exporter.server import JobCollector, serve
 from tui.feed.base import FeedThread
 from tui.feed.simulated import SimulatedFeed, simulated_job
@@ -130,6 +133,14 @@ def test_while_the_feed_fails_nothing_is_served(clock: Clock) -> None:
     assert [*JobCollector(told(snapshot)).collect()]
     assert [*JobCollector(told(snapshot, OSError("stale file handle"))).collect()] == []
     assert [*JobCollector(told(None)).collect()] == []
+
+
+def test_it_ends_also_when_nobody_fetches_the_last_values(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = simulated(64, clock).poll()
+    thread, over = told(replace(snapshot, job=replace(snapshot.job, state="stopped"))), threading.Event()
+    monkeypatch.setattr(server, "LAST_SCRAPE_S", 0.1)
+    server.wait_for_the_end(thread, JobCollector(thread), over)
+    assert not over.is_set()
 
 
 def test_a_port_that_is_taken_is_refused(clock: Clock) -> None:

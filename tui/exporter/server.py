@@ -42,14 +42,16 @@ class JobCollector(Collector):
 
     @property
     def ended(self) -> bool:
-        return self.snapshot is not None and self.snapshot.job.state in ENDED
+        snapshot = self.snapshot
+        return snapshot is not None and snapshot.job.state in ENDED
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """The names, by which a scrape may ask for some of them (`/metrics?name[]=dlaunch_rank_step`)."""
         return families(RankTable(JobInfo("", "", "")).snapshot(0.0))
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        return families(self.snapshot) if self.snapshot is not None else ()
+        snapshot = self.snapshot
+        return families(snapshot) if snapshot is not None else ()
 
 
 class _Answer(list[bytes]):
@@ -78,7 +80,7 @@ def serve(feed: Feed, watch: AlarmWatch, host: str, port: int) -> None:
     thread.start()
     click.echo(f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics\nCtrl-C ends it")
     try:
-        _wait(thread, collector, over)
+        wait_for_the_end(thread, collector, over)
     finally:
         server.shutdown()
         server.server_close()
@@ -95,7 +97,7 @@ def _ending(app: WSGIApplication, collector: JobCollector, over: Callable[[], No
     return answer
 
 
-def _wait(thread: FeedThread, collector: JobCollector, over: threading.Event) -> None:
+def wait_for_the_end(thread: FeedThread, collector: JobCollector, over: threading.Event) -> None:
     """Returns when it is over; says what goes wrong with the feed, each thing once."""
     deadline, told = math.inf, ""
     while not over.wait(_LOOK_S) and time.monotonic() < deadline:
