@@ -11,8 +11,12 @@ from doctor.evidence.job import JobFacts
 from doctor.evidence.logs import KernelRecord
 from doctor.evidence.processes import ProcessState
 from doctor.rules import Rule
+from doctor.rules.kernel_meanings import KERNEL_MEANINGS
+from doctor.rules.network import RESOURCES
 from launcher.common.finding import Evidence, Finding
-from launcher.common.xids import CODES, meaning
+from launcher.common.kernel_lines import KernelEvent
+from launcher.common.xids import CODES
+from launcher.common.xids import meaning as meaning_of_xid
 
 CLOCK_S = 60.0  # by which the kernel's clock and the job's may differ
 _OF_A_PROCESS = ("segfault", "oom_killed", "oom_detail", "hung_task", "soft_lockup")
@@ -44,7 +48,7 @@ def kernel_records(evidence: EvidenceSet) -> Sequence[KernelRecord]:
 def _of_a_process(record: KernelRecord) -> bool:
     """Whether it tells of one process, not of a device or a host, which stay as they are until somebody mends them."""
     xid = record.event.xid
-    return record.event.kind in _OF_A_PROCESS or (xid is not None and meaning(xid).kind == "application")
+    return record.event.kind in _OF_A_PROCESS or (xid is not None and meaning_of_xid(xid).kind == "application")
 
 
 def xids(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -56,7 +60,7 @@ def xids(evidence: EvidenceSet) -> Iterator[Finding]:
             cause = _CAUSED.search(record.event.text)
             by_number[int(cause[1]) if cause else record.event.xid].append(record)
     for number, found in sorted(by_number.items()):
-        known = meaning(number)
+        known = meaning_of_xid(number)
         devices = sorted({record.event["bus"] for record in found})
         gpus = sorted({match[0] for one in found if (match := re.search(r"\bGPU ?\d+\b", one.event["what"]))})
         codes = sorted({record.event.sub_code for record in found if record.event.sub_code is not None})
@@ -77,155 +81,33 @@ def xids(evidence: EvidenceSet) -> Iterator[Finding]:
         )
 
 
-# Kernel events that mean one thing: kind → (code, severity, confidence, cause, fix). `{…}` are fields of the event.
-_KERNEL: Mapping[str, tuple[str, str, float, str, str]] = {
-    "sxid": (
-        "gpu.nvlink_error",
-        "error",
-        0.85,
-        "An NVSwitch reported SXid {xid} on {bus}: {what}.",
-        "look at the Fabric Manager's log; reset GPUs and switches, replace if it comes back",
-    ),
-    "fallen_off": (
-        "gpu.fallen_off",
-        "error",
-        0.85,
-        "The GPU at {bus} has fallen off the bus.",
-        "power-cycle the host; check PCIe, power and temperature",
-    ),
-    "amdgpu_error": (
-        "gpu.xid",
-        "error",
-        0.8,
-        "The amdgpu driver reports {what} on {bus}.",
-        "drain the node and reset the GPU; look at rocm-smi --showrasinfo",
-    ),
-    "segfault": (
-        "hang.absent_rank",
-        "error",
-        0.6,
-        "Process {name} (pid {pid}) crashed with a segmentation fault in {library}: its peers wait for it.",
-        "get a core dump or faulthandler stack of that process (python -X faulthandler)",
-    ),
-    "pcie_link_down": (
-        "gpu.fallen_off",
-        "error",
-        0.6,
-        "The PCIe link of port {port} went down.",
-        "look at what sits below this port, its power and seating",
-    ),
-    "mce_fatal": (
-        "host.pcie_errors",
-        "error",
-        0.6,
-        "The processor reported a fatal machine check.",
-        "drain the node; memory or processor is failing",
-    ),
-    "iommu_fault": (
-        "host.acs_iommu",
-        "error",
-        0.8,
-        "The IOMMU refused a transfer of device {bus}.",
-        "boot with iommu=pt (or intel_iommu=off) where P2P or GPUDirect RDMA is used, and turn ACS off on the switches",
-    ),
-    "peermem": (
-        "net.gdr_disabled",
-        "warning",
-        0.45,
-        "nvidia-peermem reports errors ({what}).",
-        "use the nvidia-peermem of the driver's version, or DMA-BUF",
-    ),
-    "nvswitch": (
-        "gpu.nvlink_error",
-        "error",
-        0.7,
-        "The NVSwitch driver reports {what}.",
-        "look at the Fabric Manager's log; reset GPUs and switches",
-    ),
-    "ib_command": (
-        "init.queue_limit",
-        "error",
-        0.85,
-        "Adapter {device} refused {command_words} (error {errno}).",
-        (
-            "the adapter is out of this resource or the driver does not fit: end left-over processes, update the driver"
-            " (EFA installer, OFED)"
-        ),
-    ),
-    "ib_resource": (
-        "init.queue_limit",
-        "error",
-        0.8,
-        "Adapter {device} could not give a {resource} (error {errno}).",
-        "the adapter is out of this resource or the driver does not fit: end left-over processes, update the driver",
-    ),
-    "mlx5_health": (
-        "net.port_flap",
-        "warning",
-        0.6,
-        "The mlx5 adapter {bus} reports {what}.",
-        "check cable, transceiver, temperature and firmware of the adapter",
-    ),
-    "nfs_stall": (
-        "straggler.checkpoint",
-        "warning",
-        0.55,
-        "NFS server {server} does not respond: everything that reads or writes there waits.",
-        "look at the server and the network to it",
-    ),
-    "fs_error": (
-        "host.disk_full",
-        "warning",
-        0.45,
-        "A file system or disk reports errors ({what}).",
-        "check the disk; what was written last may be lost",
-    ),
-    "nvrm_init_failed": (
-        "gpu.fallen_off",
-        "error",
-        0.6,
-        "The driver could not initialise the GPU at {bus}.",
-        "power-cycle the host; update the driver",
-    ),
-    "thermal": (
-        "gpu.clock_throttled",
-        "warning",
-        0.45,
-        "The processor throttles for heat ({what}).",
-        "check fans and inlet temperature",
-    ),
-}
-_RESOURCES = {
-    "pd": "protection domain (PD)",
-    "cq": "completion queue (CQ)",
-    "qp": "queue pair (QP)",
-    "ah": "address handle",
-}
-
-
 def kernel(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Lines that mean one thing, together those of one device."""
     groups: defaultdict[tuple[str, str], list[KernelRecord]] = defaultdict(list)
     for record in evidence.once(kernel_records):
-        if record.event.kind in _KERNEL and not _told_as_xid(record, evidence):
+        if record.event.kind in KERNEL_MEANINGS and not _told_as_xid(record, evidence):
             groups[record.event.kind, record.event["bus"] or record.event["device"]].append(record)
     for (kind, _), found in groups.items():
-        code, severity, sure, cause, fix = _KERNEL[kind]
-        fields = defaultdict(lambda: "?", found[0].event.fields)
-        fields["resource"] = _RESOURCES.get(fields["what"].lower(), fields["what"])
-        part = fields["command"].partition("_")[2].lower() if kind == "ib_command" else ""
-        fields["command_words"] = (
-            f"{fields['command']}, a {_RESOURCES[part]}" if part in _RESOURCES else fields["command"]
-        )
+        meaning = KERNEL_MEANINGS[kind]
         yield Finding(
-            code,
-            "error" if severity == "error" else "warning",
-            cause.format_map(fields),
-            fix,
-            sure,
+            meaning.code,
+            meaning.severity,
+            meaning.cause.format_map(_words(found[0].event)),
+            meaning.fix,
+            meaning.confidence,
             hosts=hosts(found),
             detail={"lines": len(found), "kind": kind},
             evidence=quotes(found),
         )
+
+
+def _words(event: KernelEvent) -> Mapping[str, str]:
+    """The event's fields, resources of an adapter by their names; `?` for what the line does not tell."""
+    words = defaultdict(lambda: "?", event.fields)
+    words["resource"] = RESOURCES.get(words["what"].lower(), words["what"])
+    if made := RESOURCES.get(words["command"].partition("_")[2].lower()):
+        words["command"] += f", {made}"
+    return words
 
 
 def _told_as_xid(record: KernelRecord, evidence: EvidenceSet) -> bool:
@@ -303,7 +185,7 @@ def pcie(evidence: EvidenceSet) -> Iterator[Finding]:
 
 RULES = (
     Rule((*sorted(set(CODES.values())), "gpu.xid"), ("hang",), xids),
-    Rule(tuple(sorted({row[0] for row in _KERNEL.values()})), ("hang", "straggler"), kernel),
+    Rule(tuple(sorted({meaning.code for meaning in KERNEL_MEANINGS.values()})), ("hang", "straggler"), kernel),
     Rule(("host.oom_killed", "host.pcie_errors", "hang.absent_rank"), ("hang",), memory),
     Rule(("host.pcie_errors",), ("hang", "straggler"), pcie),
 )

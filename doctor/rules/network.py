@@ -142,12 +142,14 @@ def _flushed(errors: Sequence[LogEvent]) -> Finding:
 
 
 _ENOMEM = "Cannot allocate memory"
-_RESOURCES = {
-    "ibv_create_cq": "a completion queue (CQ)",
-    "ibv_create_qp": "a queue pair (QP)",
-    "ibv_alloc_pd": "a protection domain (PD)",
-    "ibv_create_srq": "a shared receive queue",
-    "ibv_create_comp_channel": "a completion channel",
+# What an adapter gives, by the last word of the call or command that asks for it.
+RESOURCES = {
+    "cq": "a completion queue (CQ)",
+    "qp": "a queue pair (QP)",
+    "pd": "a protection domain (PD)",
+    "srq": "a shared receive queue",
+    "channel": "a completion channel",
+    "ah": "an address handle",
 }
 
 
@@ -174,13 +176,13 @@ def _verbs_cause(call: str, error: str, events: Sequence[LogEvent], locked: bool
             ),
             "load nvidia-peermem of the driver's version, or NCCL_NET_GDR_LEVEL=LOC",
         )
-    if call in _RESOURCES:
+    if call.startswith(("ibv_create_", "ibv_alloc_")) and (resource := RESOURCES.get(call.rpartition("_")[2])):
         if locked:
-            return "init.memlock", f"it could not create {_RESOURCES[call]} for want of lockable memory.", memlock
+            return "init.memlock", f"it could not create {resource} for want of lockable memory.", memlock
         return (
             "init.queue_limit",
             (
-                f"it could not create {_RESOURCES[call]}: the adapter's or kernel's limit is reached (many peers ×"
+                f"it could not create {resource}: the adapter's or kernel's limit is reached (many peers ×"
                 " channels), or too little memory may be locked."
             ),
             (
