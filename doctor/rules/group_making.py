@@ -1,4 +1,4 @@
-"""Groups made apart: `new_group` is a call of the whole world, members or not, in which all ranks wait for all."""
+"""Groups made apart: in `new_group` ranks wait for the members, in older releases of torch for the whole world."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.rank_table import Frame
 from doctor.evidence.stacks import Stack
 from doctor.rules import Rule
-from doctor.rules.places import bare_name, place_of
+from doctor.rules.fleet import fleet_of
+from doctor.rules.places import bare_name, place_of, spot
 from doctor.rules.suspects import witnesses_of
 from doctor.text import fold, name_ranks
 from launcher.common.finding import Evidence, Finding
@@ -26,18 +27,17 @@ def find_groups_made_apart(evidence: EvidenceSet) -> Iterator[Finding]:
     if len(spots) < 2:
         return
     odd = _odd(spots, making)
-    told = "; ".join(f"{name_ranks(ranks)}: {spot}" for spot, ranks in sorted(spots.items(), key=lambda one: one[1]))
+    told = "; ".join(f"{name_ranks(ranks)}: {where}" for where, ranks in sorted(spots.items(), key=lambda one: one[1]))
     yield Finding(
         "mesh.group_mismatch",
         "error",
-        f"Making a process group waits for all ranks of the job, and these stand at {len(spots)} places: {told}.",
-        "Call new_group on every rank of the job, members or not, for the same groups in the same order; "
-        "use_local_synchronization=True lets members make theirs alone.",
-        0.9,
+        f"Ranks that make a process group wait there for their peers, and these stand at {len(spots)} places: {told}.",
+        "Call new_group on every rank of the job, members or not, for the same groups in the same order.",
+        0.8,
         ranks=odd,
-        detail={"places": {spot: fold(ranks) for spot, ranks in spots.items()}},
+        detail={"places": {where: fold(ranks) for where, ranks in spots.items()}},
         evidence=[
-            Evidence("stack", f"rank {rank}, {witnesses.stacks[rank].where}", f"new_group at {frame}")
+            Evidence("stack", f"rank {rank}, {witnesses.stacks[rank].where}", f"new_group at {spot(frame)}")
             for rank, frame in making.items()
         ],
     )
@@ -53,19 +53,27 @@ def _making(stack: Stack) -> Frame | None:
 
 
 def _spots(evidence: EvidenceSet) -> Mapping[str, tuple[int, ...]]:
-    """Ranks by where they wait for their peers, in every look; none where one is at work, or went on meanwhile."""
+    """Ranks by where they wait for their peers, in every look; none where one of them is at work.
+
+    Ranks that make steps or calls between the looks are none of those that are waited for.
+    """
+    fleet = evidence.once(fleet_of)
+    moving = {*evidence.once(witnesses_of).stepping, *fleet.moved(fleet.tables)}
     found: defaultdict[int, set[str]] = defaultdict(set)
     for stack in evidence.of(Stack):
+        if stack.rank in moving:
+            continue
         place, making = place_of(stack), _making(stack)
-        if stack.rank is None or not (making or place.waits_for_peers):
+        at = making or place.user or place.frame
+        if stack.rank is None or at is None or not (making or place.waits_for_peers):
             return {}
-        found[stack.rank].add(f"new_group at {making}" if making else f"{place.op} at {place.line}")
+        found[stack.rank].add(f"{'new_group' if making else place.op} at {spot(at)}")
     if any(len(seen) > 1 for seen in found.values()):
         return {}
     spots: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, (spot,) in sorted(found.items()):
-        spots[spot].append(rank)
-    return {spot: tuple(ranks) for spot, ranks in spots.items()}
+    for rank, (only,) in sorted(found.items()):
+        spots[only].append(rank)
+    return {where: tuple(ranks) for where, ranks in spots.items()}
 
 
 def _odd(spots: Mapping[str, tuple[int, ...]], making: Mapping[int, Frame]) -> tuple[int, ...]:

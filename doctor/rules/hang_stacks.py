@@ -12,7 +12,7 @@ from doctor.rules import Rule
 from doctor.rules.fleet import Fleet, fleet_of
 from doctor.rules.hang import none_slow
 from doctor.rules.lone_stacks import alone
-from doctor.rules.places import Place, place_of
+from doctor.rules.places import Place, place_of, spot
 from doctor.rules.suspects import Suspect, Witnesses, witnesses_of
 from doctor.rules.waits import wait_graph
 from doctor.text import name_ranks
@@ -65,7 +65,8 @@ def _in_backward(places: Mapping[int, Place], stacks: Sequence[Stack]) -> dict[i
     crowd = {rank: replace(place, op="the backward pass") for rank, place in places.items() if place.kind == "backward"}
     if not len(places) / 2 < len(crowd) < len(places):
         return {}
-    seen = {(stack.rank, place_of(stack).line) for stack in stacks if stack.rank in places}
+    looks = [(stack.rank, place_of(stack)) for stack in stacks if stack.rank in places]
+    seen = {(rank, spot(at)) for rank, place in looks if (at := place.user or place.frame)}
     return crowd if len(seen) == len(places) else {}
 
 

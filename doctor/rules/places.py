@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Literal
 
 from doctor.evidence.rank_table import Frame
@@ -159,6 +160,11 @@ def is_user_code(frame: Frame) -> bool:
 
 def bare_name(frame: Frame) -> str:
     return frame.name.rsplit(".", 1)[-1].rsplit("::", 1)[-1]
+
+
+def spot(frame: Frame) -> str:
+    """The same words for a line, however the tool that took the stack writes paths and qualified names."""
+    return f"{bare_name(frame)} ({PurePath(frame.filename).name}:{frame.line})"
 
 
 def working_threads(stack: Stack) -> list[Thread]:
