@@ -10,6 +10,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.nccl_log import NcclComm, NcclProcess
 from doctor.evidence.watchdog import WorkTimeout
 from doctor.rules import Rule
+from doctor.rules.majority import compared
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
@@ -96,12 +97,7 @@ def _different(
     sizes = {call[2] for call in told.values()}
     if len(ops) == 1 and (len(sizes) == 1 or ops & UNEVEN):
         return
-    by_call: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, (_, op, elements) in sorted(told.items()):
-        by_call[f"{op} of {elements:,} elements"].append(rank)
-    usual = max(by_call, key=lambda call: (len(by_call[call]), call))
-    odd = tuple(sorted(rank for call, ranks in by_call.items() if call != usual for rank in ranks))
-    listed = "; ".join(f"{name_ranks(ranks)}: {call}" for call, ranks in by_call.items())
+    odd, listed = compared({rank: f"{op} of {elements:,} elements" for rank, (_, op, elements) in told.items()})
     yield Finding(
         "hang.desync" if len(ops) > 1 else "hang.shape_mismatch",
         "error",

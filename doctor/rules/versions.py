@@ -10,6 +10,7 @@ from doctor.evidence.nccl_log import NcclProcess
 from doctor.rules import Rule
 from doctor.rules.adapters import names, on
 from doctor.rules.events import events_of, ranks_of, said
+from doctor.rules.majority import minority
 from launcher.common.finding import Finding
 
 
@@ -36,8 +37,7 @@ def versions(evidence: EvidenceSet) -> Iterator[Finding]:
         if process.version:
             by_version[f"{process.library} {process.version}"].append(process)
     if len(by_version) > 1:
-        usual = max(by_version, key=lambda version: (len(by_version[version]), version))
-        odd = [process for version, found in by_version.items() if version != usual for process in found]
+        odd = minority(by_version)
         listed = ", ".join(f"{names(found)}: {version}" for version, found in sorted(by_version.items()))
         quote = f"{odd[0].library} version {odd[0].version}"
         cause = f"Processes of the job use different NCCL versions ({listed})."
@@ -59,8 +59,7 @@ def settings(evidence: EvidenceSet) -> Iterator[Finding]:
         for process in speakers:
             values[process.settings.get(name, "not set")].append(process)
         if len(values) > 1 and len(speakers) > 1:
-            usual = max(values, key=lambda value: (len(values[value]), value))
-            odd = [process for value, found in values.items() if value != usual for process in found]
+            odd = minority(values)
             listed = ", ".join(f"{value} on {names(found)}" for value, found in sorted(values.items()))
             sure = 0.7 if "not set" not in values else 0.45
             cause = f"{name} differs between ranks: {listed}."

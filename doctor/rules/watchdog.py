@@ -14,6 +14,7 @@ from doctor.evidence.watchdog import NO_NUMBER, GroupProgress, WorkTimeout
 from doctor.rules import Rule
 from doctor.rules.activities import ACTIVITIES, DOING, activity_of, came_back
 from doctor.rules.fleet import WORLD
+from doctor.rules.majority import compared, minority
 from doctor.rules.watchdog_reports import FIX_BRANCH, report
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding, unknown
@@ -200,9 +201,7 @@ def _absent(waits: Waits, behind: Mapping[int, GroupProgress]) -> Finding:
 
 def _apart(waits: Waits, numbers: Mapping[int, Sequence[int]]) -> Finding:
     """Ranks gave up at different numbers of one group: some made calls that others did not."""
-    sizes = sorted(numbers, key=lambda seq: (len(numbers[seq]), seq))
-    usual = sizes[-1]
-    odd = sorted(rank for seq, ranks in numbers.items() if seq != usual for rank in ranks)
+    odd = sorted(minority(numbers))
     if len(numbers) == 2 and len({len(ranks) for ranks in numbers.values()}) == 1:
         odd = sorted(waits.timeouts)
     where = "; ".join(
@@ -235,12 +234,7 @@ def _same_number(waits: Waits, evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 def _differ(code: str, waits: Waits, what: str, words: Mapping[int, str]) -> Finding:
-    by_word: defaultdict[str, list[int]] = defaultdict(list)
-    for rank, word in sorted(words.items()):
-        by_word[word].append(rank)
-    usual = max(by_word, key=lambda word: (len(by_word[word]), word))
-    odd = sorted(rank for word, ranks in by_word.items() if word != usual for rank in ranks)
-    listed = "; ".join(f"{name_ranks(ranks)}: {word}" for word, ranks in by_word.items())
+    odd, listed = compared(words)
     first = waits.timeouts[min(waits.timeouts)]
     return Finding(
         code,
@@ -248,7 +242,7 @@ def _differ(code: str, waits: Waits, what: str, words: Mapping[int, str]) -> Fin
         f"Ranks of {waits.title} {what}{'' if first.seq == NO_NUMBER else f' at number {first.seq}'}: {listed}.",
         FIX_BRANCH,
         0.85,
-        tuple(odd),
+        odd,
         detail=_detail(waits, first),
         evidence=waits.quotes,
     )
