@@ -1,9 +1,8 @@
-"""State of processes: from the agent's samples and status, our node side's look, `/proc/PID/stack` and wchan tables."""
+"""State of processes: from the agent's samples and status, our node side's look, and `/proc/PID/stack`."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from doctor.evidence.source import Parser, Source, rank_in_name
 from launcher.common.agent_status import AgentStatus
 from launcher.common.binding import RankReport
+from launcher.common.node_reports.processes import frames_of
 from launcher.common.samples import NodeSample
 
 DOCUMENT_LIMIT = 64 << 20
@@ -37,18 +37,6 @@ class ProcessState:
     @property
     def dead(self) -> bool:
         return self.state in ("gone", "zombie")
-
-
-STATE_LETTERS = {
-    "R": "running",
-    "S": "sleeping",
-    "D": "disk-sleep",
-    "T": "stopped",
-    "t": "stopped",
-    "Z": "zombie",
-    "X": "gone",
-    "I": "idle",
-}
 
 
 def sniff_samples(sample: bytes, name: str) -> float:
@@ -105,33 +93,22 @@ def _looked(record: Mapping[str, Any], where: str) -> ProcessState:
     return ProcessState(**{**known, "where": where, "kernel": tuple(record.get("kernel", ()))})
 
 
-_WCHAN = re.compile(r"^\s*(\d+)\s+([RSDTtZXI])[<+slLN]*\s+(\S+)$")
-_KERNEL = re.compile(r"^\[<[0-9a-f]+>\] ([\w.]+)\+0x")
-
-
 def sniff_kernel(sample: bytes, name: str) -> float:
-    lines = [line for line in sample[:8192].decode(errors="replace").splitlines() if line.strip()]
-    fitting = sum(bool(_WCHAN.match(line) or _KERNEL.match(line)) for line in lines)
-    return 0.9 if lines and 2 * fitting > len(lines) else 0.0
+    text = sample[:8192].decode(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
+    return 0.9 if 2 * len(frames_of(text)) > len(lines) else 0.0
 
 
 def parse_kernel(source: Source) -> Iterator[ProcessState]:
-    """`ps -o pid,state,wchan` tables and the text of /proc/PID/stack."""
-    kernel: list[str] = []
-    for _, line in source.lines(DOCUMENT_LIMIT):
-        if table := _WCHAN.match(line):
-            state = STATE_LETTERS[table[2]]
-            yield ProcessState(None, source.name, state, pid=int(table[1]), wchan=table[3].split(".")[0])
-        elif frame := _KERNEL.match(line):
-            kernel.append(frame[1])
-    if kernel:
-        rank = rank_in_name(source.name)
-        yield ProcessState(rank, source.name, "disk-sleep", wchan=kernel[0], kernel=tuple(kernel[:64]))
+    """The text of /proc/PID/stack."""
+    functions = tuple(function for function, _ in frames_of(source.text(DOCUMENT_LIMIT)))
+    rank = rank_in_name(source.name)
+    yield ProcessState(rank, source.name, "disk-sleep", wchan=functions[0], kernel=functions[:64])
 
 
 PARSERS = (
     Parser("node samples", sniff_samples, parse_samples),
     Parser("agent status", sniff_status, parse_status),
     Parser("process look", sniff_look, parse_look),
-    Parser("kernel waits", sniff_kernel, parse_kernel),
+    Parser("kernel stack", sniff_kernel, parse_kernel),
 )

@@ -38,3 +38,8 @@ def test_what_befell_a_process_counts_after_the_start(tmp_path: Path, message: s
 
 def test_a_device_that_was_lost_before_the_start_is_still_lost(tmp_path: Path) -> None:
     assert "Xid 79" in causes(tmp_path, f"{BEFORE} {LOST}")
+
+
+def test_a_table_of_processes_that_live_hides_no_crash(tmp_path: Path) -> None:
+    (tmp_path / "ps.txt").write_text("  PID STAT WCHAN\n  881 S    futex_wait_queue\n  882 S    do_poll.constprop.0\n")
+    assert "pid 4711" in causes(tmp_path, f"{AFTER} {CRASH}")

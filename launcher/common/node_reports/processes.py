@@ -49,9 +49,14 @@ def wait_cause(function: str, module: str | None = None) -> str | None:
     return None
 
 
+def frames_of(text: str) -> list[tuple[str, str]]:
+    """(function, module or an empty text) of the frames in a /proc/PID/stack, innermost first."""
+    return [(m["function"], m["module"] or "") for m in _FRAME.finditer(text)]
+
+
 def parse_stack(text: str) -> KernelWait | None:
     """/proc/PID/stack: the first frame with a cause, top frame otherwise; None without frames."""
-    frames: Sequence[tuple[str, str]] = [(m["function"], m["module"] or "") for m in _FRAME.finditer(text)]
+    frames = frames_of(text)
     if not frames:
         return None
     top, module = frames[0]
