@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.hosts import connect_all
-from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.protocol import on_all
 from launcher.hosts.ssh_address import SshAddress
 from tests.lab import packages
 from tests.lab.namespaces import processes, wait_until
@@ -130,11 +130,10 @@ def run_client(known: list[dict[str, Any]]) -> dict[str, int]:
     """Our side: connect, run, collect, close. Returns threads and descriptors that are left over."""
     before = threading.active_count(), descriptors()
     hosts = connect_all([SshAddress(**address) for address in known])
-    failed = [str(host) for host in hosts.values() if isinstance(host, HostError)]
-    if failed:
-        sys.exit("\n".join(failed))
-    connected = [host for host in hosts.values() if not isinstance(host, HostError)]
-    answers = on_all(connected, lambda host: host.run(["true"]).status)
+    if hosts.failed:
+        sys.exit("\n".join(map(str, hosts.failed.values())))
+    connected = list(hosts.good.values())
+    answers = on_all(connected, lambda host: host.run(["true"]).status).whole()
     if set(answers.values()) != {0}:
         sys.exit(f"not every host answered: {answers}")
     on_all(connected, lambda host: host.close())

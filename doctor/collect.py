@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from doctor.archives import unpack
 from doctor.node.gather import Request, gather
 from doctor.node.stacks import find_py_spy
 from launcher.errors import CannotActError, InputError
-from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.hosts.protocol import Answers, Host, HostError, on_all
 from launcher.jobs.record import ENDED, JobRecord
 from launcher.jobs.store import StoredJob, find_job
 from launcher.render import NodePlan
 
 MARGIN_S = 30.0
-Answer = Sequence[bytes] | CannotActError  # a host's archives, one for each node; or why there are none
+Archives = Sequence[bytes]  # of a host, one for each node
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def collect_foreign(job_id: str, target: Path, options: Options) -> Collected:
     folder = shared_bundle(home() / "node-side", with_psutil=True)
     py_spy = find_py_spy()
 
-    def look(host: SlurmHost) -> Answer:
+    def look(host: SlurmHost) -> Archives:
         request = Request(
             node_rank=sorted(on_node).index(host.name),
             pids=tuple(rank.process.pid for rank in on_node[host.name]),
@@ -106,16 +106,13 @@ def collect_foreign(job_id: str, target: Path, options: Options) -> Collected:
 
 
 def bundled(
-    target: Path, job: str, hosts: Sequence[str], answers: Mapping[str, Answer], unseen: Sequence[str] = ()
+    target: Path, job: str, hosts: Sequence[str], answers: Answers[Archives], unseen: Sequence[str] = ()
 ) -> Collected:
     """Unpack below `target` what the hosts sent, as carefully as any archive; what none sent stands in gaps.json."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    gaps = []
-    for name, answer in answers.items():
-        if isinstance(answer, CannotActError):
-            gaps.append((f"host {name}", answer.message.removeprefix(f"{name}: ")))
-            continue
-        for archive in answer:
+    gaps = [(f"host {name}", why.removeprefix(f"{name}: ")) for name, why in answers.reasons.items()]
+    for name, archives in answers.good.items():
+        for archive in archives:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as draft:
                 draft.write(archive)
                 draft.flush()
@@ -125,40 +122,37 @@ def bundled(
     return Collected(job, hosts, [f"{where}: {why}" for where, why in gaps])
 
 
-def _read_here(record: JobRecord, options: Options) -> dict[str, Answer]:
+def _read_here(record: JobRecord, options: Options) -> Answers[Archives]:
     """What a job left in its shared directory, once no node belongs to it any more."""
-    answers: dict[str, Answer] = {}
+    answers = Answers[Archives]({}, {})
     for node in record.nodes:
         if Path(node.directory).is_dir():
-            answers[node.host] = [gather(_request(node, record, replace(options, samples=0)))]
+            answers.good[node.host] = [gather(_request(node, record, replace(options, samples=0)))]
         else:
-            answers[node.host] = CannotActError(f"the job has left it, and {node.directory} is not on this machine")
+            why = f"the job has left it, and {node.directory} is not on this machine"
+            answers.failed[node.host] = CannotActError(why)
     return answers
 
 
-def _look_there(record: JobRecord, options: Options) -> dict[str, Answer]:
+def _look_there(record: JobRecord, options: Options) -> Answers[Archives]:
     """Every host looks at its ranks."""
     from launcher.jobs.reach import connect_each
 
     reached = connect_each(list(dict.fromkeys(node.host for node in record.nodes)), record.addresses)
-    hosts = [one for one in reached.values() if not isinstance(one, HostError)]
-    answers = on_all(hosts, lambda host: _look(host, record, options))
-    for host in hosts:
+    answers = on_all(list(reached.good.values()), lambda host: _look(host, record, options))
+    for host in reached.good.values():
         host.close()
-    return {name: one for name, one in reached.items() if isinstance(one, HostError)} | answers
+    return Answers(answers.good, reached.failed | answers.failed)
 
 
-def _look(host: Host, record: JobRecord, options: Options) -> Answer:
-    """The archives of all nodes on `host`."""
+def _look(host: Host, record: JobRecord, options: Options) -> Archives:
+    """The archives of all nodes on `host`. Raises CannotActError."""
     from launcher.hosts.bundle import put_bundle
 
     nodes = [node for node in record.nodes if node.host == host.name]
-    try:
-        folder = put_bundle(host, nodes[0].python)
-        py_spy = _py_spy(host, folder)
-        return [ask_node(host, node.python, folder, _request(node, record, options, py_spy)) for node in nodes]
-    except CannotActError as error:
-        return error
+    folder = put_bundle(host, nodes[0].python)
+    py_spy = _py_spy(host, folder)
+    return [ask_node(host, node.python, folder, _request(node, record, options, py_spy)) for node in nodes]
 
 
 def _request(node: NodePlan, record: JobRecord, options: Options, py_spy: str = "") -> Request:

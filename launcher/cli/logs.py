@@ -77,17 +77,15 @@ def logs(
 
 
 def reach(record: JobRecord, ranks: Sequence[RankRecord]) -> dict[str, Host]:
-    """The hosts of `ranks` that answer; what the others say is told. Raises HostError where none does."""
-    from launcher.hosts.protocol import HostError
+    """The hosts of `ranks` that answer; why the others do not is told. Raises CannotActError where none does."""
     from launcher.jobs.reach import connect_each
 
     answers = connect_each(list(dict.fromkeys(rank.host for rank in ranks)), record.addresses)
-    lost = [answer for answer in answers.values() if isinstance(answer, HostError)]
-    if lost and len(lost) == len(answers):
-        raise lost[0]
-    for error in lost:
+    if not answers.good:
+        return answers.whole()
+    for error in answers.failed.values():
         click.echo(f"warning: {error.message}", err=True)
-    return {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
+    return answers.good
 
 
 def compile_pattern(grep: str | None) -> re.Pattern[str] | None:

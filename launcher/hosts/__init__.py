@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.protocol import Answers, on_all
 
 if TYPE_CHECKING:
     from launcher.hosts.ssh import SshAddress, SshHost
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["connect_all"]
 
 
-def connect_all(addresses: Sequence[SshAddress], workers: int = 16) -> dict[str, SshHost | HostError]:
-    """Connect to all hosts at once, through shared gateways: host name -> the host, or why it could not be reached.
+def connect_all(addresses: Sequence[SshAddress], workers: int = 16) -> Answers[SshHost]:
+    """Connect to all hosts at once, through shared gateways.
 
     The caller closes the hosts. Raises InputError for an unusable ssh_config or key file.
     """

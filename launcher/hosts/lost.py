@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from launcher.hosts.protocol import HostError
+from launcher.errors import CannotActError
 
 
 class LostHost:
     """Every use of it raises the error that its connection gave."""
 
-    def __init__(self, error: HostError) -> None:
-        self.name, self.error = error.host, error
+    def __init__(self, name: str, error: CannotActError) -> None:
+        self.name, self.error = name, error
 
     def run(self, *_: object, **__: object) -> NoReturn:
         raise self.error

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from launcher.errors import CannotActError
 
@@ -90,17 +90,44 @@ def quote(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     return shlex.join(["env", *assignments, *argv] if assignments else list(argv))
 
 
-def on_all(hosts: Sequence[N], action: Callable[[N], T], workers: int = 16) -> dict[str, T | HostError]:
-    """Do `action` on all hosts at once; a host that fails gives its HostError as the answer, and delays no other."""
+@dataclass(frozen=True)
+class Answers(Generic[T]):
+    """What hosts gave, and why the others gave nothing: by name, in the order in which they were asked."""
+
+    good: dict[str, T]
+    failed: dict[str, CannotActError]
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why each of the others failed, in words."""
+        return {name: error.message for name, error in self.failed.items()}
+
+    def whole(self) -> dict[str, T]:
+        """The answers of all hosts. Raises CannotActError naming every one that failed."""
+        if self.failed:
+            first = next(iter(self.failed.values()))
+            raise CannotActError("; ".join(self.reasons.values()), help=first.help or "dlaunch nodes")
+        return self.good
+
+
+def on_all(hosts: Sequence[N], action: Callable[[N], T], workers: int = 16) -> Answers[T]:
+    """Do `action` on all hosts at once; a host on which it raises CannotActError delays and hides no other."""
     from concurrent.futures import ThreadPoolExecutor
 
-    def attempt(host: N) -> T | HostError:
+    answers = Answers[T]({}, {})
+
+    def attempt(host: N) -> T | CannotActError:
         try:
             return action(host)
-        except HostError as error:
+        except CannotActError as error:
             return error
 
     if not hosts:
-        return {}
+        return answers
     with ThreadPoolExecutor(min(workers, len(hosts)), thread_name_prefix="hosts") as pool:
-        return dict(zip((host.name for host in hosts), pool.map(attempt, hosts), strict=True))
+        for host, answer in zip(hosts, pool.map(attempt, hosts), strict=True):
+            if isinstance(answer, CannotActError):
+                answers.failed[host.name] = answer
+            else:
+                answers.good[host.name] = answer
+    return answers

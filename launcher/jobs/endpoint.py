@@ -12,7 +12,7 @@ from typing import Any
 from launcher.agent.door import free_port
 from launcher.errors import CannotActError
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.hosts.protocol import Host, on_all
 from launcher.jobs.site import Site
 from launcher.render import NodePlan, Rendezvous
 
@@ -62,16 +62,13 @@ def _ask_each(hosts: Mapping[str, Host], nodes: Sequence[NodePlan], arguments: d
     return on_all(
         [hosts[node.host] for node in nodes],
         lambda host: call(host, plans[host.name].python, plans[host.name].bundle, "reach", **arguments),
-    )
+    ).whole()
 
 
 def choose(
     first: str, candidates: Sequence[str], port: int, answers: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> Meeting:
     """The first candidate that every host reached. Pure."""
-    for answer in answers.values():
-        if isinstance(answer, HostError):
-            raise answer
     for address in candidates:
         if all(answer[address]["ok"] for answer in answers.values()):
             interfaces = {

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from launcher.errors import CannotActError
-from launcher.hosts.protocol import Host, HostError
+from launcher.hosts.protocol import Answers, Host
 from launcher.jobs.record import JobRecord
 
 if TYPE_CHECKING:
@@ -44,33 +43,31 @@ def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:
     }
 
 
-def connect_each(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Host | HostError]:
-    """Connect to hosts, all at once; one without an address is this machine. A host that fails gives its error."""
+def connect_each(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> Answers[Host]:
+    """Connect to hosts, all at once; one without an address is this machine."""
     from launcher.hosts.local import LocalHost
 
     remote = [name for name in names if name in known]
     if not remote:
-        return {name: LocalHost(name) for name in names}
+        return Answers({name: LocalHost(name) for name in names}, {})
     if "slurm_job" in known[remote[0]]:
         from launcher.hosts.slurm import SlurmHost
 
-        return {name: SlurmHost(name, known[name]["slurm_job"]) for name in remote}
+        return Answers({name: SlurmHost(name, known[name]["slurm_job"]) for name in remote}, {})
     from launcher.hosts import connect_all
     from launcher.hosts.ssh import SshAddress
 
-    return dict(connect_all([SshAddress(**known[name]) for name in remote]))
+    connected = connect_all([SshAddress(**known[name]) for name in remote])
+    return Answers({**connected.good}, connected.failed)
 
 
 def connect(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Host]:
     """`connect_each` where every host is needed. Raises CannotActError naming all that fail."""
     answers = connect_each(names, known)
-    failed = [answer for answer in answers.values() if isinstance(answer, HostError)]
-    reached = {name: answer for name, answer in answers.items() if not isinstance(answer, HostError)}
-    if failed:
-        for host in reached.values():
+    if answers.failed:
+        for host in answers.good.values():
             host.close()
-        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
-    return reached
+    return answers.whole()
 
 
 def connect_job(record: JobRecord) -> dict[str, Host]:

@@ -14,7 +14,7 @@ from launcher.common.paths import jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.bundle import local_bundle, put_bundle
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.hosts.protocol import Host, on_all
 from launcher.jobs.devices import free_devices
 from launcher.jobs.reach import addresses, connect
 from launcher.jobs.request import WORKLOADS
@@ -68,23 +68,21 @@ def open_site(cluster: Cluster, names: Sequence[str], script: str, sync: bool) -
     hosts = connect(names, known)
     every = list(hosts.values())
     try:
-        bundles = answers(on_all(every, lambda host: put_bundle(host, python)))
+        bundles = on_all(every, lambda host: put_bundle(host, python)).whole()
         scripts, workdirs = bring_code(every, python, Path(script), bundles, sync)
-        facts = answers(
-            on_all(
-                every,
-                lambda host: describe(
-                    host,
-                    python,
-                    bundles,
-                    cluster,
-                    scripts.get(host.name, script),
-                    workdirs.get(host.name) or cluster.workdir or str(Path.cwd()),
-                ),
-            )
-        )
+        facts = on_all(
+            every,
+            lambda host: describe(
+                host,
+                python,
+                bundles,
+                cluster,
+                scripts.get(host.name, script),
+                workdirs.get(host.name) or cluster.workdir or str(Path.cwd()),
+            ),
+        ).whole()
         workdirs |= {name: bundles[name] for name, fact in facts.items() if fact["missing"]}  # any will do for ours
-        probed = answers(probe_all(every))
+        probed = probe_all(every).whole()
     except BaseException:
         for host in every:
             host.close()
@@ -102,7 +100,7 @@ def bring_code(
 
         root = code_root(script.parent)
         carrier = Sync(read_tree(root))
-        folders = answers(on_all(hosts, lambda host: carrier.to(host, python)))
+        folders = on_all(hosts, lambda host: carrier.to(host, python)).whole()
         here = Path.cwd()
         inside = here.relative_to(root) if here.is_relative_to(root) else Path()
         scripts = {name: str(Path(folder) / script.relative_to(root)) for name, folder in folders.items()}
@@ -152,11 +150,3 @@ def probe_one(host: Host) -> HostTopology:
     from launcher.topology.probe import probe
 
     return probe(host)
-
-
-def answers(results: Mapping[str, Any]) -> dict[str, Any]:
-    """All answers, or one error that names every host that failed."""
-    failed = [result for result in results.values() if isinstance(result, HostError)]
-    if failed:
-        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
-    return dict(results)

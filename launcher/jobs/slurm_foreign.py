@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.common.paths import home
-from launcher.errors import CannotActError, InputError
+from launcher.errors import InputError
 from launcher.hosts.bundle import shared_bundle
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.protocol import Answers, on_all
 from launcher.hosts.slurm import SlurmHost
 from launcher.jobs.record import Process
 from launcher.slurm import client
@@ -64,27 +64,13 @@ def find_foreign(job_id: str, sudo: bool = False) -> ForeignJob:
         return ForeignJob(status, (), [f"it belongs to {status.user}: only with --sudo may its processes be looked at"])
     hosts = [SlurmHost(node, status.id, sudo) for node in client.hostnames(status.nodes)]
     bundle = shared_bundle(home() / "node-side", with_psutil=True)
-    answers = on_all(hosts, lambda host: _look(host, bundle, status.id))
-    return judge(status, answers)
+    return judge(status, on_all(hosts, lambda host: call(host, PYTHON, bundle, "foreign", slurm_job=status.id)))
 
 
-def _look(host: SlurmHost, bundle: str, job_id: str) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = call(host, PYTHON, bundle, "foreign", slurm_job=job_id)
-    except HostError:
-        raise
-    except CannotActError as error:
-        raise HostError(host.name, error.message) from error
-    return answer
-
-
-def judge(status: JobStatus, answers: dict[str, dict[str, Any] | HostError]) -> ForeignJob:
+def judge(status: JobStatus, answers: Answers[dict[str, Any]]) -> ForeignJob:
     """The ranks that the nodes told, and what they could not tell. Pure."""
-    ranks, missing = [], []
-    for node, answer in answers.items():
-        if isinstance(answer, HostError):
-            missing.append(answer.message)
-            continue
+    ranks, missing = [], list(answers.reasons.values())
+    for node, answer in answers.good.items():
         ranks += [_rank(node, found) for found in answer["ranks"]]
         if answer["unreadable"]:
             missing.append(f"{node}: processes of uid {', '.join(map(str, answer['unreadable']))} may not be read")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher.common.binding import index_list
 from launcher.errors import CannotActError
-from launcher.hosts.protocol import Host, HostError
+from launcher.hosts.protocol import Host
 from launcher.hosts.slurm import SlurmHost
 from launcher.jobs.site import Site
 from launcher.jobs.slurm_submit import devices_per_node
@@ -48,15 +48,13 @@ def _topologies(
 ) -> dict[str, HostTopology]:
     """Each node's hardware with its switches; a job that asked for no GPU has none, whatever else is in the node."""
     if devices_per_node(cluster) is None:
-        found: Mapping[str, HostTopology | HostError] = {node: HostTopology(node) for node in hosts}
+        found = {node: HostTopology(node) for node in hosts}
     else:
         from launcher.topology.probe import probe_all
 
-        found = probe_all(list(hosts.values()))
+        found = probe_all(list(hosts.values())).whole()
     topologies = {}
     for node, topology in found.items():
-        if isinstance(topology, HostError):
-            raise topology
         switches = tuple(facts[node]["topology"].split(".")[:-1])
         topologies[node] = allocated(replace(topology, switches=switches), facts[node]["visible"])
     return topologies

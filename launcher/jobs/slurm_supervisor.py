@@ -14,7 +14,7 @@ from launcher.agent.plan import AgentPlan
 from launcher.common.paths import JobPaths
 from launcher.errors import CannotActError, DlaunchError
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import HostError, on_all
+from launcher.hosts.protocol import on_all
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import Action, Conclude, StartAttempt, StopAttempt, bad_hosts
 from launcher.jobs.prepare import lay_out, placed_fields
@@ -131,9 +131,8 @@ class SlurmSupervisor(Supervisor):
                 node_rank=nodes[host.name].node_rank,
             ),
         )
-        deaf = [name for name, answer in answers.items() if isinstance(answer, HostError)]
-        if deaf:
-            append_event(self.paths, "not warned", hosts=deaf)
+        if answers.failed:
+            append_event(self.paths, "not warned", hosts=list(answers.failed))
 
     def _conclude(self, action: Conclude) -> None:
         bad = self._bad_nodes(action)

@@ -23,7 +23,7 @@ from launcher.common.paths import JobPaths
 from launcher.errors import DlaunchError
 from launcher.hosts.lost import LostHost
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.hosts.protocol import Host, on_all
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import (
     Action,
@@ -93,7 +93,7 @@ class Supervisor:
     def _reach(self) -> dict[str, Host]:
         """The hosts of a job that runs: one that is gone must not keep the others' ranks from being stopped."""
         answers = connect_each([node.host for node in self.record.nodes], self.record.addresses)
-        return {name: LostHost(answer) if isinstance(answer, HostError) else answer for name, answer in answers.items()}
+        return {**answers.good, **{name: LostHost(name, error) for name, error in answers.failed.items()}}
 
     def _tick(self) -> None:
         assert self.watch is not None
@@ -193,7 +193,7 @@ class Supervisor:
         return open_site(cluster, names, self.spec.script, self.spec.sync)
 
     def _spawn(self, plans: Mapping[str, AgentPlan]) -> None:
-        """Start the agent of each host. Raises HostError."""
+        """Start the agent of each host. Raises CannotActError naming those where none starts."""
         nodes = {node.host: node for node in self.record.nodes}
 
         def start(host: Host) -> None:
@@ -201,9 +201,7 @@ class Supervisor:
             log = f"{node.directory}/nodes/{node.node_rank}/agent.log"
             host.spawn([node.python, node.bundle, "run"], input=plans[host.name].to_bytes(), log=log)
 
-        for error in on_all([self.hosts[name] for name in nodes], start).values():
-            if isinstance(error, HostError):
-                raise error
+        on_all([self.hosts[name] for name in nodes], start).whole()
 
     def _watch_nodes(self) -> None:
         self.watch = Watch(
@@ -231,15 +229,10 @@ class Supervisor:
             return call(host, node.python, node.bundle, "stop", timeout=grace + 30, **arguments)
 
         answers = on_all([self.hosts[name] for name in nodes], stop)
-        silent = {name for name, answer in answers.items() if isinstance(answer, HostError)} | self.watch.unreachable
+        silent = answers.failed.keys() | self.watch.unreachable
         if silent:
             self._save(unreached=sorted({*self.record.unreached, *silent}))
-        return [
-            f"{name}:{pid}"
-            for name, answer in answers.items()
-            if isinstance(answer, dict)
-            for pid in answer["survivors"]
-        ]
+        return [f"{name}:{pid}" for name, answer in answers.good.items() for pid in answer["survivors"]]
 
     def _wanted_grace(self) -> float:
         try:

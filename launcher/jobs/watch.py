@@ -55,14 +55,12 @@ class Watch:
         """The state of every node by node rank."""
         by_host = {node.host: node for node in self.nodes if not self._memory[node.node_rank].lost}
         answers = on_all([self.hosts[name] for name in by_host], lambda host: self._read(host, by_host[host.name]))
-        for name, answer in answers.items():
-            node = by_host[name]
-            memory = self._memory[node.node_rank]
-            if isinstance(answer, HostError):
-                self._on_host_error(node, memory, answer)
-            else:
-                memory.reached = time.monotonic()
-                self._on_status(node, memory, answer)
+        for name, error in answers.failed.items():
+            self._on_error(by_host[name], self._memory[by_host[name].node_rank], error)
+        for name, status in answers.good.items():
+            memory = self._memory[by_host[name].node_rank]
+            memory.reached = time.monotonic()
+            self._on_status(by_host[name], memory, status)
         return {node.node_rank: self._view(node) for node in self.nodes}
 
     @property
@@ -113,7 +111,7 @@ class Watch:
             elif not answer["alive"]:
                 memory.lost = "its agent was killed, and its ranks with it"
 
-    def _on_host_error(self, node: NodePlan, memory: _Memory, error: HostError) -> None:
+    def _on_error(self, node: NodePlan, memory: _Memory, error: CannotActError) -> None:
         silent = time.monotonic() - memory.reached
         if silent < HOST_S:
             with suppress(CannotActError):

@@ -9,7 +9,6 @@ from typing import Any
 
 from launcher.agent.door import PORTS
 from launcher.common.finding import Finding, unknown
-from launcher.errors import CannotActError
 from launcher.jobs.endpoint import usable_addresses
 from launcher.preflight.checks.ports import used_interface
 from launcher.preflight.checks.speed import SLOW_LINK, Answer, bandwidths, better_of, judge, judge_all
@@ -89,5 +88,4 @@ def _run(
         for name in names
     }
     answers = sight.ask(names, "exercise", arguments, timeout=limit)
-    silent = {name: answer.message for name, answer in answers.items() if isinstance(answer, CannotActError)}
-    return {name: answer for name, answer in answers.items() if name not in silent}, silent
+    return answers.good, answers.reasons

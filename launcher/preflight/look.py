@@ -15,7 +15,7 @@ from launcher.common.paths import jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.bundle import bundle_names, local_bundle, put_bundle, shared_bundle
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.hosts.protocol import Answers, Host, on_all
 from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
 from launcher.jobs.reach import addresses, connect_each
 from launcher.jobs.site import REMOTE_DIRECTORY
@@ -40,16 +40,13 @@ class Sight:
 
     def ask(
         self, names: Sequence[str], command: str, arguments: Mapping[str, Mapping[str, Any]], timeout: float
-    ) -> dict[str, Any]:
-        """Run a command of the node side on hosts at the same moment: name -> its answer, or the CannotActError."""
-
-        def one(host: Host) -> Any:
-            try:
-                return call(host, self.python, self.bundles[host.name], command, timeout, **arguments[host.name])
-            except CannotActError as error:
-                return error
-
-        return on_all([self.hosts[name] for name in names], one, workers=len(names) or 1)
+    ) -> Answers[Any]:
+        """Run a command of the node side on hosts at the same moment."""
+        return on_all(
+            [self.hosts[name] for name in names],
+            lambda host: call(host, self.python, self.bundles[host.name], command, timeout, **arguments[host.name]),
+            workers=len(names) or 1,
+        )
 
 
 @contextmanager
@@ -88,11 +85,9 @@ def hosts_of(cluster: Cluster) -> list[str]:
 
 
 def _connect(sight: Sight, cluster: Cluster) -> None:
-    for name, answer in connect_each(sight.names, _known(cluster, sight.names)).items():
-        if isinstance(answer, HostError):
-            sight.silent[name] = answer
-        else:
-            sight.hosts[name] = answer
+    answers = connect_each(sight.names, _known(cluster, sight.names))
+    sight.hosts.update(answers.good)
+    sight.silent.update(answers.failed)
 
 
 def _known(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -116,20 +111,15 @@ def _look(sight: Sight, cluster: Cluster, remembered: Mapping[str, str]) -> None
         sight.bundles[host.name] = bundle
         return replace(facts, ranks=cluster.nproc_per_node or len(facts.topology.devices) or 1)
 
-    def one(host: Host) -> HostFacts | CannotActError:
-        try:
-            if remembered.get(host.name) in current:
-                with suppress(CannotActError):  # it was removed there, or something else that is told below
-                    return ask(host, remembered[host.name])
-            return ask(host, bring(host))
-        except CannotActError as error:
-            return error
+    def one(host: Host) -> HostFacts:
+        if remembered.get(host.name) in current:
+            with suppress(CannotActError):  # it was removed there, or something else that is told below
+                return ask(host, remembered[host.name])
+        return ask(host, bring(host))
 
-    for name, answer in on_all(list(sight.hosts.values()), one, AT_ONCE).items():
-        if isinstance(answer, CannotActError):
-            sight.silent[name] = answer
-        else:
-            sight.facts[name] = answer
+    answers = on_all(list(sight.hosts.values()), one, AT_ONCE)
+    sight.facts.update(answers.good)
+    sight.silent.update(answers.failed)
 
 
 def _bringer(sight: Sight, cluster: Cluster) -> Callable[[Host], str]:

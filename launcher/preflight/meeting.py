@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.agent.door import PORTS
-from launcher.errors import CannotActError
 from launcher.jobs.endpoint import usable_addresses
 from launcher.preflight.look import Sight
 from launcher.preflight.pairs import callees
@@ -56,5 +55,4 @@ def _hold(sight: Sight, port: int) -> Meeting:
         for name in names
     }
     answers = sight.ask(names, "meet", arguments, timeout=seconds + 30)
-    silent = {name: answer.message for name, answer in answers.items() if isinstance(answer, CannotActError)}
-    return Meeting(port, calls, {name: answers[name] for name in names if name not in silent}, silent)
+    return Meeting(port, calls, answers.good, answers.reasons)

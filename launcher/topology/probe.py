@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shlex import join, quote, split
 
-from launcher.hosts.protocol import Host, HostError, on_all
+from launcher.hosts.protocol import Answers, Host, on_all
 from launcher.topology.model import HostTopology
 from launcher.topology.sysfs import read_sysfs
 from launcher.topology.vendors import NVIDIA, Vendor, of_plugins, vendors
@@ -64,8 +64,8 @@ def probe(host: Host) -> HostTopology:
     return read_probe(done.text, host.name)
 
 
-def probe_all(hosts: Sequence[Host]) -> dict[str, HostTopology | HostError]:
-    """`probe` on all hosts at once: host name -> its topology, or why there is none."""
+def probe_all(hosts: Sequence[Host]) -> Answers[HostTopology]:
+    """`probe` on all hosts at once."""
     return on_all(hosts, probe)
 
 

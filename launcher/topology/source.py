@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.errors import CannotActError, InputError, suggestion
-from launcher.hosts.protocol import HostError
+from launcher.errors import InputError, suggestion
 from launcher.inventory import SlurmCluster, load_inventory
 from launcher.jobs.reach import addresses, connect
 from launcher.jobs.request import candidate_hosts
@@ -81,10 +80,7 @@ def _probe(names: Sequence[str], known: Sequence[str], reached: Mapping[str, Map
             )
     hosts = connect(names or known, reached)
     try:
-        answers = probe_all(list(hosts.values()))
+        return list(probe_all(list(hosts.values())).whole().values())
     finally:
         for host in hosts.values():
             host.close()
-    if failed := [answer for answer in answers.values() if isinstance(answer, HostError)]:
-        raise CannotActError("; ".join(error.message for error in failed), help=failed[0].help or "dlaunch nodes")
-    return [answer for answer in answers.values() if isinstance(answer, HostTopology)]

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from doctor.cli import ddoctor
-from doctor.collect import Answer, bundled
+from doctor.collect import Archives, bundled
 from doctor.discover import discover
 from doctor.node.gather import Archive
 from launcher.common.paths import JobPaths
 from launcher.errors import InputError
-from launcher.hosts.protocol import HostError
+from launcher.hosts.protocol import Answers, HostError
 from launcher.jobs.record import JobRecord, RankRecord, write_record
 from launcher.render import NodePlan
 
@@ -52,7 +52,7 @@ def test_an_attempt_before_the_newest_tells_why_it_failed(restarted: str) -> Non
 def test_a_host_that_sends_nothing_or_half_an_archive_is_missing(tmp_path: Path) -> None:
     looked = Archive({"nodes/1/kernel.log": b"line\n"}).packed()
     cut = Archive({"nodes/2/kernel.log": random.Random(1).randbytes(4096)}).packed()[:2048]
-    answers: dict[str, Answer] = {"n0": HostError("n0", "no route"), "n1": [looked], "n2": [cut]}
+    answers = Answers[Archives]({"n1": [looked], "n2": [cut]}, {"n0": HostError("n0", "no route")})
     found = bundled(tmp_path, "train-1", ["n0", "n1", "n2"], answers)
     assert found.missing[0] == "host n0: no route" and "n2" in found.missing[1] and len(found.missing) == 2
     assert (tmp_path / "nodes/1/kernel.log").read_bytes() == b"line\n"

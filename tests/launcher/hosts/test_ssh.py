@@ -15,7 +15,7 @@ import pytest
 
 from launcher.errors import InputError
 from launcher.hosts import connect_all
-from launcher.hosts.protocol import HostError
+from launcher.hosts.protocol import Answers, HostError
 from launcher.hosts.ssh import SshAddress, SshHost
 from tests.lab.namespaces import processes, wait_until
 from tests.lab.seed import HostOptions
@@ -169,14 +169,13 @@ class TestRefusedConnections:
     def test_all_hosts_are_tried_and_the_failed_named(self, on_login: SshLab) -> None:
         addresses = [address_of(on_login, "n1"), address_of(on_login, "n2", port=2222), address_of(on_login, "n3")]
         hosts = connect_all(addresses)
-        assert [name for name, host in hosts.items() if isinstance(host, HostError)] == ["n2"]
+        assert list(hosts.failed) == ["n2"]
         close_all(hosts)
 
 
-def close_all(hosts: dict[str, SshHost | HostError]) -> None:
-    for host in hosts.values():
-        if isinstance(host, SshHost):
-            host.close()
+def close_all(hosts: Answers[SshHost]) -> None:
+    for host in hosts.good.values():
+        host.close()
 
 
 class TestLimitsOfSshd:
@@ -199,7 +198,7 @@ class TestLimitsOfSshd:
             for number in range(24)
         ]
         hosts = connect_all(addresses, workers=24)
-        assert [str(host) for host in hosts.values() if isinstance(host, HostError)] == []
+        assert not hosts.failed
         close_all(hosts)
         log = narrow_network.run_on("n1", ["cat", "/var/log/sshd.log"]).stdout
         assert "MaxStartups" in log
@@ -245,7 +244,7 @@ class TestGateways:
         config = self.config(hidden, tmp_path, text)
         addresses = [SshAddress(name, hidden.address(name), ssh_config=config) for name in hidden.hosts]
         hosts = connect_all(addresses)
-        names = {name: host.run(["hostname"]).text.strip() for name, host in hosts.items() if isinstance(host, SshHost)}
+        names = {name: host.run(["hostname"]).text.strip() for name, host in hosts.good.items()}
         assert names == {"n1": "n1", "n2": "n2", "n3": "n3"}
         sessions = hidden.run_on("n2", ["pgrep", "-fc", "^sshd: root"]).stdout
         assert int(sessions) == 2, "one connection to n2 as a gateway, one as a host"
