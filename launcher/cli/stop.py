@@ -8,6 +8,7 @@ import click
 
 from launcher.cli.options import inventory_option, job_argument, json_option
 from launcher.console import print_json
+from launcher.errors import CannotActError
 
 
 @click.command()
@@ -21,14 +22,16 @@ def stop(job: str, grace: float, inventory: object, as_json: bool) -> None:
     Example: dlaunch stop last
     """
     from launcher.jobs.control import stop as stop_job
+    from launcher.jobs.result import left_behind
     from launcher.jobs.store import find_job
 
     found = find_job(job)
     record = stop_job(found, grace)
+    left = {"unreached": list(record.unreached), "survivors": list(record.survivors)}
     if as_json:
-        print_json({"job": record.job, "state": record.state, "reason": record.reason})
+        print_json({"job": record.job, "state": record.state, "reason": record.reason, **left})
     else:
         click.echo(f"{record.job}: {record.state}: {record.reason}")
-        if record.unreached:
-            click.echo(f"not reached: {', '.join(record.unreached)}; once they are, stop the job again", err=True)
-    sys.exit(3 if record.unreached or "could not be" in record.reason else 0)
+        for line in left_behind(record):
+            click.echo(line, err=True)
+    sys.exit(CannotActError.exit_status if any(left.values()) else 0)

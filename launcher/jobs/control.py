@@ -13,6 +13,7 @@ from launcher.common.paths import JobPaths, jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.local import LocalHost
 from launcher.hosts.node_side import call
+from launcher.hosts.protocol import on_all
 from launcher.jobs.prepare import Prepared
 from launcher.jobs.record import ENDED, JobRecord, read_record, write_record
 from launcher.jobs.store import StoredJob, append_event, is_supervised
@@ -86,9 +87,10 @@ def wait(job: StoredJob, patience: float | None = None) -> JobRecord:
 def stop(job: StoredJob, grace: float) -> JobRecord:
     """Ask the supervisor to stop the job and wait until it has; `grace` seconds are for a checkpoint.
 
-    Of a job that has ended, what still runs on hosts that were not reached then. Raises CannotActError.
+    Of a job that has ended, what may still run of it: on hosts that were not reached then, and where processes could
+    not be ended. Raises CannotActError.
     """
-    if job.record.state in ENDED and job.record.unreached:
+    if job.record.state in ENDED and (job.record.unreached or job.record.survivors):
         return _end_the_rest(job)
     if job.record.state not in ENDED:
         if job.record.kind == "slurm" and not is_supervised(job.paths):
@@ -100,18 +102,22 @@ def stop(job: StoredJob, grace: float) -> JobRecord:
 
 
 def _end_the_rest(job: StoredJob) -> JobRecord:
+    """The record then names the hosts that are still not reached and the processes that still live."""
     from launcher.hosts.bundle import put_bundle
-    from launcher.jobs.reach import connect
+    from launcher.jobs.reach import connect_each
 
     record = job.record
     python = record.nodes[0].python
-    hosts = connect(record.unreached, record.addresses)
+    names = [*record.unreached, *(survivor.rpartition(":")[0] for survivor in record.survivors)]
+    connected = connect_each(list(dict.fromkeys(names)), record.addresses)
+    hosts = list(connected.good.values())
     try:
-        for name, host in hosts.items():
-            left = call(host, python, put_bundle(host, python), "sweep", job=record.job)
-            append_event(job.paths, "swept", host=name, **left)
+        swept = on_all(hosts, lambda host: call(host, python, put_bundle(host, python), "sweep", job=record.job))
     finally:
-        for host in hosts.values():
+        for host in hosts:
             host.close()
-    write_record(job.paths.record, record.with_(unreached=()))
+    silent = connected.reasons | swept.reasons
+    left = [f"{name}:{pid}" for name, answer in swept.good.items() for pid in answer["survivors"]]
+    append_event(job.paths, "swept", hosts=list(swept.good), survivors=left, silent=silent)
+    write_record(job.paths.record, record.with_(unreached=tuple(silent), survivors=tuple(left)))
     return read_record(job.paths.record)

@@ -81,6 +81,7 @@ class JobRecord:
     addresses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # how each host is reached, spares too
     spares: Sequence[str] = ()
     unreached: Sequence[str] = ()  # hosts that could not be told to end their part
+    survivors: Sequence[str] = ()  # processes that could not be ended, as `host:pid`
     first_failure: Failure | None = None
     exit_status: int | None = None
 

@@ -81,6 +81,17 @@ def summary(record: JobRecord, statuses: Sequence[AgentStatus], losses: Sequence
     }
 
 
+def left_behind(record: JobRecord) -> list[str]:
+    """What may still run of a job that has ended, and what ends it; nothing where all of it was ended."""
+    again = f"dlaunch stop {record.job}"
+    lines = []
+    if record.unreached:
+        lines.append(f"not reached: {', '.join(record.unreached)}; end what still runs there by: {again}")
+    if record.survivors:
+        lines.append(f"not ended: {', '.join(record.survivors)}: they hang in the kernel; try again later: {again}")
+    return lines
+
+
 def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
     """The end of a job in a few lines: what it reached, or its first failure and who was only a victim."""
     seconds = (record.ended or 0) - (record.started or record.created)
@@ -88,10 +99,7 @@ def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
     if document["last_loss"] is not None:
         first = "" if document["first_loss"] is None else f"{document['first_loss']:.4f} -> "
         lines.append(f"steps {document['steps']}, loss {first}{document['last_loss']:.4f}")
-    if record.unreached:
-        lines.append(
-            f"not reached: {', '.join(record.unreached)}; end what still runs there by: dlaunch stop {record.job}"
-        )
+    lines += left_behind(record)
     failure = record.first_failure
     if failure is None:
         return lines if record.state == "succeeded" else [*lines, record.reason]

@@ -116,6 +116,7 @@ class Supervisor:
             self._save(state="stopping", reason=action.reason)
             append_event(self.paths, "stopping", reason=action.reason)
             survivors = self._stop_agents(action)
+            self._save(survivors=survivors)
             assert self.watch is not None
             views = self.watch.look()
             self.life, following = stopped(self.life, views, time.monotonic(), survivors)
