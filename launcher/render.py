@@ -9,10 +9,12 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from launcher.agent.shim import rank_environment
 from launcher.common.binding import Binding, index_list
+from launcher.common.paths import JobPaths
 from launcher.secrets import MASK, is_secret
 from launcher.spec import JobSpec
 
@@ -139,7 +141,7 @@ def torchrun_argv(job: str, spec: JobSpec, node: NodePlan, rendezvous: Rendezvou
         "--rdzv-id": f"{job}-{attempt}",
         "--rdzv-endpoint": endpoint(rendezvous),
         "--max-restarts": 0,
-        "--log-dir": f"{node.directory}/nodes/{node.node_rank}/torchrun-{attempt}",
+        "--log-dir": JobPaths(Path(node.directory)).torchrun_logs(node.node_rank, attempt),
     }
     return (node.python, "-m", "torch.distributed.run", *flags(options))
 
@@ -229,9 +231,9 @@ def job_environment(job: str, spec: JobSpec, node: NodePlan, settings: Settings,
 def rank_variables(launch: NodeLaunch, rank: int, local_rank: int) -> dict[str, str]:
     """What the shim adds for one rank."""
     env = {**launch.env, "LOCAL_RANK": str(local_rank)}
-    directory = f"{env['DLAUNCH_DIR']}/ranks/{rank}/attempt-{env['DLAUNCH_ATTEMPT']}"
+    directory = JobPaths(Path(env["DLAUNCH_DIR"])).rank(rank, int(env["DLAUNCH_ATTEMPT"]))
     shim = next(word for word in launch.argv if word.endswith(SHIM))
-    return rank_environment(directory, env, shim)
+    return rank_environment(str(directory), env, shim)
 
 
 def leftovers(environment: Mapping[str, str]) -> list[str]:

@@ -89,7 +89,7 @@ def _rank_pids(request: Request) -> dict[int, int]:
     paths, pids = JobPaths(Path(request.directory)), {}
     for rank in request.ranks:
         with suppress(OSError, ValueError):
-            pids[rank] = int((paths.rank(rank, request.attempt) / "pid").read_text())
+            pids[rank] = int(paths.pid(rank, request.attempt).read_text())
     return pids
 
 
@@ -184,7 +184,7 @@ def _files(request: Request) -> Iterator[tuple[str, bytes]]:
             data = tail(paths.rank(rank, request.attempt) / name, LOG_BYTES)
             if data:
                 yield f"ranks/{rank}/attempt-{request.attempt}/{name}", data
-    for path in (paths.agent(request.node_rank), paths.node(request.node_rank) / f"torchrun-{request.attempt}.log"):
+    for path in (paths.agent(request.node_rank), paths.torchrun_output(request.node_rank, request.attempt)):
         if data := tail(path, LOG_BYTES):
             yield f"nodes/{request.node_rank}/{path.name}", data
 

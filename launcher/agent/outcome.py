@@ -25,8 +25,8 @@ def rank_outcomes(
     completed = []
     for status in ranks:
         exit_status = reported.get(status.rank, reaped.get(status.pid or -1))
-        directory = paths.rank(status.rank, plan.attempt)
-        error = _error_file(plan, paths, status.local_rank) or last_traceback(read_tail(directory / "stderr"))
+        stderr = read_tail(paths.stderr(status.rank, plan.attempt))
+        error = _error_file(plan, paths, status.local_rank) or last_traceback(stderr)
         if error is not None and exit_status != 0:
             text = "\n".join(error.lines[-TRACEBACK_LINES:])
             status = replace(status, error=error.error, traceback=text)
@@ -36,17 +36,13 @@ def rank_outcomes(
 
 def _error_file(plan: AgentPlan, paths: JobPaths, local_rank: int) -> PythonError | None:
     """What a script under torch's `@record` left in torchrun's log folder."""
-    folder = torchrun_log_directory(paths, plan.node_rank, plan.attempt)
+    folder = paths.torchrun_logs(plan.node_rank, plan.attempt)
     for path in folder.glob(f"*/attempt_0/{local_rank}/error.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
             message = json.loads(path.read_text(errors="replace"))["message"]
             lines = str(message["extraInfo"]["py_callstack"]).rstrip().splitlines()
             return PythonError(str(message["message"]), tuple(lines))
     return None
-
-
-def torchrun_log_directory(paths: JobPaths, node_rank: int, attempt: int) -> Path:
-    return paths.node(node_rank) / f"torchrun-{attempt}"
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> str:

@@ -23,7 +23,7 @@ import psutil
 from launcher.agent import binding, shim, tree
 from launcher.agent.check import collectable
 from launcher.agent.held_tree import hold_tree
-from launcher.agent.outcome import rank_outcomes, read_tail, torchrun_log_directory
+from launcher.agent.outcome import rank_outcomes, read_tail
 from launcher.agent.plan import AgentPlan
 from launcher.agent.sampler import NodeSampler
 from launcher.agent.versions import node_versions
@@ -66,7 +66,7 @@ class Agent:
 
     @property
     def log(self) -> Path:
-        return self.paths.node(self.plan.node_rank) / f"torchrun-{self.plan.attempt}.log"
+        return self.paths.torchrun_output(self.plan.node_rank, self.plan.attempt)
 
     def run(self) -> int:
         """Start, watch until torchrun has ended, sweep up, and return its exit status."""
@@ -85,7 +85,7 @@ class Agent:
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         attempt = self.plan.attempt
-        make_private(torchrun_log_directory(self.paths, self.plan.node_rank, attempt))
+        make_private(self.paths.torchrun_logs(self.plan.node_rank, attempt))
         for rank in self._rank_numbers():
             make_private(self.paths.rank(rank, attempt))
         environment = {**os.environ, **self.plan.env, "DLAUNCH_AGENT_PID": str(os.getpid())}
@@ -132,7 +132,7 @@ class Agent:
             if status.pid is not None:
                 continue
             with suppress(OSError, ValueError, psutil.NoSuchProcess):
-                pid = int((self.paths.rank(status.rank, self.plan.attempt) / "pid").read_text())
+                pid = int(self.paths.pid(status.rank, self.plan.attempt).read_text())
                 descriptor = os.pidfd_open(pid)
                 self.exits.register(descriptor, select.POLLIN)
                 self.pidfds[descriptor] = status.local_rank

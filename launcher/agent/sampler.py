@@ -17,7 +17,7 @@ import psutil
 from launcher.agent.nvml import Devices, DeviceUse
 from launcher.agent.rank_progress import RankProgress
 from launcher.agent.standing import Standing
-from launcher.common.paths import JobPaths
+from launcher.common.paths import JobPaths, make_private
 from launcher.common.progress import Progress
 from launcher.common.samples import GONE, LOG_BYTES, STARTING, NodeSample, RankSample, encode
 
@@ -73,7 +73,7 @@ class NodeSampler:
         sample = self.sample(pids)
         line = encode(sample)
         with suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._file.parent)
             if self._file.exists() and self._file.stat().st_size + len(line) > LOG_BYTES:
                 _forget_older_half(self._file)
             with self._file.open("ab") as file:

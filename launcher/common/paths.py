@@ -57,10 +57,6 @@ class JobPaths:
         return self.root / "stop.json"
 
     @property
-    def bundle(self) -> Path:
-        return self.root / "bundle"
-
-    @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
 
@@ -70,11 +66,25 @@ class JobPaths:
     def agent(self, node_rank: int) -> Path:
         return self.node(node_rank) / "agent.json"
 
+    def agent_log(self, node_rank: int) -> Path:
+        return self.node(node_rank) / "agent.log"
+
+    def torchrun_output(self, node_rank: int, attempt: int) -> Path:
+        return self.node(node_rank) / f"torchrun-{attempt}.log"
+
+    def torchrun_logs(self, node_rank: int, attempt: int) -> Path:
+        """The folder in which torchrun leaves the error files of its ranks."""
+        return self.node(node_rank) / f"torchrun-{attempt}"
+
     def samples(self, node_rank: int) -> Path:
         return self.node(node_rank) / "sample.jsonl"
 
     def rank(self, rank: int, attempt: int) -> Path:
+        """The shim, which runs by its path and imports nothing of ours, spells this and `pid` by itself."""
         return self.root / "ranks" / str(rank) / f"attempt-{attempt}"
+
+    def pid(self, rank: int, attempt: int) -> Path:
+        return self.rank(rank, attempt) / "pid"
 
     def stdout(self, rank: int, attempt: int) -> Path:
         return self.rank(rank, attempt) / "stdout"
@@ -82,19 +92,9 @@ class JobPaths:
     def stderr(self, rank: int, attempt: int) -> Path:
         return self.rank(rank, attempt) / "stderr"
 
-    def nccl_log(self, rank: int, attempt: int) -> Path:
-        return self.rank(rank, attempt) / "nccl.log"
-
     def progress(self, rank: int, attempt: int) -> Path:
         return self.rank(rank, attempt) / "progress.jsonl"
 
-    def error(self, rank: int, attempt: int) -> Path:
-        return self.rank(rank, attempt) / "error.json"
-
-    def flight_recorder(self, rank: int, attempt: int) -> Path:
-        """Prefix of the flight recorder's files: torch appends the rank."""
-        return self.rank(rank, attempt) / "fr."
-
     def dump(self, rank: int, attempt: int) -> Path:
-        """The flight recorder's file of a rank."""
-        return Path(f"{self.flight_recorder(rank, attempt)}{rank}")
+        """The flight recorder's file of a rank: torch appends the rank to the prefix that the shim gives it."""
+        return self.rank(rank, attempt) / f"fr.{rank}"

@@ -199,8 +199,8 @@ class Supervisor:
 
         def start(host: Host) -> None:
             node = nodes[host.name]
-            log = f"{node.directory}/nodes/{node.node_rank}/agent.log"
-            host.spawn([node.python, node.bundle, "run"], input=plans[host.name].to_bytes(), log=log)
+            log = JobPaths(Path(node.directory)).agent_log(node.node_rank)
+            host.spawn([node.python, node.bundle, "run"], input=plans[host.name].to_bytes(), log=str(log))
 
         on_all([self.hosts[name] for name in nodes], start).whole()
 

@@ -90,7 +90,8 @@ class Watch:
         if memory.status is not None and memory.status.state == "ended":
             return
         if memory.status is None and now - memory.since > START_S:
-            memory.lost = f"its agent did not start within {START_S:.0f} s: see {node.directory}/nodes/*/agent.log"
+            log = JobPaths(Path(node.directory)).agent_log(node.node_rank)
+            memory.lost = f"its agent did not start within {START_S:.0f} s: see {log}"
         elif memory.status is not None and now - memory.heard > STALE_S:
             self._ask(node, memory)
 
