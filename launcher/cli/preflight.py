@@ -54,7 +54,7 @@ def preflight(
 
     loaded, file = load_inventory(inventory)
     name, chosen = loaded.cluster(cluster)
-    with borrowed(chosen, [name for text in hosts for name in expand(text)], nodes):
+    with borrowed(chosen, [host for text in hosts for host in expand(text)], nodes):
         wanted = chosen_hosts(chosen, hosts, exclude)[:nodes]
         result = check(Wish(name, chosen, file, wanted, quick, accept, lambda text: click.echo(text, err=True)))
     if as_json:
@@ -66,20 +66,13 @@ def preflight(
 
 def chosen_hosts(cluster: Cluster, only: Sequence[str], exclude: Sequence[str]) -> list[str]:
     """The cluster's hosts in their order, or those of `only`. Raises InputError for a name that it has not."""
-    from launcher.errors import InputError, suggestion
-    from launcher.hosts.names import expand
+    from launcher.errors import InputError
+    from launcher.hosts.names import among
     from launcher.preflight.look import hosts_of
 
     known = hosts_of(cluster)
-    named = {
-        option: [name for text in texts for name in expand(text)]
-        for option, texts in (("--hosts", only), ("--exclude", exclude))
-    }
-    for option, names in named.items():
-        for name in names:
-            if name not in known:
-                raise InputError(f"no host {name!r}{suggestion(name, known)}", where=option, help="dlaunch nodes")
-    left = [name for name in named["--hosts"] or known if name not in named["--exclude"]]
+    left_out = among(exclude, known, "--exclude")
+    left = [name for name in among(only, known, "--hosts") or known if name not in left_out]
     if not left:
         raise InputError("no host is left", where="--exclude", help="dlaunch nodes")
     return list(dict.fromkeys(left))

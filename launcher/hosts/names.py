@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from launcher.errors import InputError
+from launcher.errors import InputError, suggestion
 
 MOST_HOSTS = 1 << 16  # in one expression, as in Slurm
 HELP = "for example gpu[01-16] or n1,n2"
@@ -31,6 +31,15 @@ def expand(text: str, where: str = "", *, scontrol_order: bool = False) -> list[
         names += _expand_piece(piece, where, scontrol_order)
         if len(names) > MOST_HOSTS:
             raise _error(text, f"more than {MOST_HOSTS} hosts", where)
+    return names
+
+
+def among(texts: Iterable[str], known: Sequence[str], where: str) -> list[str]:
+    """The names in `texts`, as `expand` reads them. Raises InputError, with `where`, for one that is not known."""
+    names = [name for text in texts for name in expand(text, where)]
+    for name in names:
+        if name not in known:
+            raise InputError(f"no host {name!r}{suggestion(name, known)}", where=where, help="dlaunch nodes")
     return names
 
 

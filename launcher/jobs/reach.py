@@ -1,16 +1,34 @@
-"""From a cluster's entry or a job's record to the hosts behind it."""
+"""From a cluster's entry or a job's record to the hosts behind it: how they are reached, and where things lie there."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.common.paths import jobs_root
 from launcher.hosts.protocol import Answers, Host
 from launcher.jobs.record import JobRecord
 
 if TYPE_CHECKING:
     from launcher.inventory import Cluster
+
+REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
+
+
+def python_of(cluster: Cluster) -> str:
+    """The Python on the cluster's hosts: the entry's, else ours; hosts reached by SSH may have none at our path."""
+    return cluster.python or ("python3" if cluster.kind == "ssh" else sys.executable)
+
+
+def jobs_directory(cluster: Cluster) -> str:
+    """Where the jobs' directories lie on the cluster's hosts; on Slurm all nodes share it with this machine."""
+    if cluster.kind == "ssh":
+        return cluster.directory or REMOTE_DIRECTORY
+    shared = cluster.directory if cluster.kind == "slurm" else None
+    return str(Path(shared).expanduser().absolute() if shared else jobs_root())
 
 
 def addresses(cluster: Cluster) -> dict[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import workloads
 from launcher.errors import InputError, suggestion
-from launcher.hosts.names import expand
+from launcher.hosts.names import among
 from launcher.spec import JobSpec, MeshSpec
 from workloads.common.states import DEFAULT_MESH, default_degrees
 
@@ -93,10 +93,7 @@ def candidate_hosts(cluster: Cluster, exclude: Sequence[str]) -> list[str]:
         return [f"node{number}" for number in range(cluster.nodes)]
     assert cluster.kind == "ssh"
     names = [entry.name for entry in cluster.hosts]
-    excluded = [name for text in exclude for name in expand(text)]
-    for name in excluded:
-        if name not in names:
-            raise InputError(f"no host {name!r}{suggestion(name, names)}", where="--exclude", help="dlaunch nodes")
+    excluded = among(exclude, names, "--exclude")
     return [name for name in names if name not in excluded and name not in cluster.spares]
 
 

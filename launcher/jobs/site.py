@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.common.paths import jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.bundle import local_bundle, put_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Host, on_all
 from launcher.jobs.devices import free_devices
-from launcher.jobs.reach import addresses, connect
+from launcher.jobs.reach import addresses, connect, jobs_directory, python_of
 from launcher.jobs.request import WORKLOADS
 from launcher.topology.model import HostTopology
 
 if TYPE_CHECKING:
     from launcher.inventory import Cluster, LocalCluster, SshCluster
-
-REMOTE_DIRECTORY = "~/.local/state/dlaunch/jobs"
-
 
 Ask = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]  # command and arguments -> answer of every host
 
@@ -64,7 +59,7 @@ def open_site(cluster: Cluster, names: Sequence[str], script: str, sync: bool) -
     from launcher.topology.probe import probe_all
     from launcher.topology.switches import with_inventory
 
-    known, python = addresses(cluster), cluster.python or "python3"
+    known, python = addresses(cluster), python_of(cluster)
     hosts = connect(names, known)
     every = list(hosts.values())
     try:
@@ -114,9 +109,9 @@ def describe(
     host: Host, python: str, bundles: Mapping[str, str], cluster: SshCluster, script: str, workdir: str
 ) -> dict[str, Any]:
     """What a host says of itself. Raises CannotActError where it lacks the script or the folder to run in."""
-    directory = cluster.directory or REMOTE_DIRECTORY
     asked = time.time()
-    facts = call(host, python, bundles[host.name], "describe", directory=directory, paths=[script, workdir])
+    paths = [script, workdir]
+    facts = call(host, python, bundles[host.name], "describe", directory=jobs_directory(cluster), paths=paths)
     facts["clock_offset"] = facts["time"] - (asked + time.time()) / 2
     if script in facts["missing"]:
         raise CannotActError(f"{host.name} has no file {script}", help="--sync sends the code, or share a file system")
@@ -133,7 +128,7 @@ def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site
     from launcher.agent.check import describe_host
     from launcher.topology.vendors import vendors
 
-    facts = describe_host(str(jobs_root()), [script])
+    facts = describe_host(jobs_directory(cluster), [script])
     hosts = connect(names, {})
     tools = any(shutil.which(vendor.tool) for vendor in vendors() if vendor.visible)
     topology = probe_one(hosts[names[0]]) if tools else HostTopology(names[0])
@@ -142,7 +137,7 @@ def local_site(cluster: LocalCluster, names: Sequence[str], script: str) -> Site
         dict.fromkeys(names, facts),
         dict.fromkeys(names, local_bundle()),
         dict.fromkeys(names, topology),
-        cluster.python or sys.executable,
+        python_of(cluster),
     )
 
 

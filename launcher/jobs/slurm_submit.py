@@ -16,6 +16,7 @@ from launcher.common.paths import JobPaths, jobs_root
 from launcher.errors import CannotActError, DlaunchError, InputError, suggestion
 from launcher.hosts.names import expand, fold
 from launcher.jobs.prepare import Prepared, mask_settings, rank_records
+from launcher.jobs.reach import jobs_directory, python_of
 from launcher.jobs.record import JobRecord, write_record
 from launcher.jobs.request import RunRequest, build_spec, environments
 from launcher.jobs.slurm_batch import entry_file, supervise
@@ -46,7 +47,7 @@ def prepare_slurm(request: RunRequest, name: str, cluster: SlurmCluster, file: s
     spec = build_spec(request, cluster, [], devices_per_node(cluster))
     check_time(cluster, where)
     wanted, job = environments(request, cluster), new_job_id(spec.name)
-    root = jobs_directory(cluster) / job
+    root = Path(jobs_directory(cluster)) / job
     settings = Settings(
         inventory_env=wanted.inventory,
         command_line_env=wanted.command_line,
@@ -103,17 +104,12 @@ def devices_per_node(cluster: SlurmCluster) -> int | None:
     return None
 
 
-def jobs_directory(cluster: SlurmCluster) -> Path:
-    """Where jobs' directories are made: `directory` of the cluster, which all nodes share, else the usual place."""
-    return Path(cluster.directory).expanduser().absolute() if cluster.directory else jobs_root()
-
-
 def _unknown_node(cluster: SlurmCluster, spec: JobSpec, node_rank: int, root: Path) -> NodePlan:
     return NodePlan(
         node_rank=node_rank,
         host=f"NODE{node_rank}",
         directory=str(root),
-        python=cluster.python or sys.executable,
+        python=python_of(cluster),
         bundle=f"{root}/node-side",
         workdir=cluster.workdir or str(Path.cwd()),
         cpus=cluster.cpus_per_task or spec.nproc_per_node,
@@ -167,7 +163,7 @@ def submit(prepared: Prepared) -> StoredJob:
 
 def entry(cluster: SlurmCluster) -> dict[str, Any]:
     """The document of `entry_file`."""
-    python = cluster.python or sys.executable
+    python = python_of(cluster)
     return {
         "cluster": cluster.model_dump(mode="json"),
         "python": python,

@@ -11,14 +11,12 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from launcher.common.paths import jobs_root
 from launcher.errors import CannotActError
 from launcher.hosts.bundle import bundle_names, local_bundle, put_bundle, shared_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Answers, Host, on_all
-from launcher.inventory import Cluster, LocalCluster, SlurmCluster, SshCluster
-from launcher.jobs.reach import addresses, connect_each
-from launcher.jobs.site import REMOTE_DIRECTORY
+from launcher.inventory import Cluster, LocalCluster, SshCluster
+from launcher.jobs.reach import addresses, connect_each, jobs_directory, python_of
 from launcher.preflight.facts import HostFacts, read_facts
 from launcher.topology.probe import probe_script
 
@@ -57,7 +55,7 @@ def looked_at(
 
     `remembered`: where our node side lay on hosts at an earlier look, which saves asking for it.
     """
-    sight = Sight(names, cluster.python or (sys.executable if not isinstance(cluster, SshCluster) else "python3"))
+    sight = Sight(names, python_of(cluster))
     try:
         _connect(sight, cluster)
         _look(sight, cluster, remembered)
@@ -69,40 +67,20 @@ def looked_at(
 
 def hosts_of(cluster: Cluster) -> list[str]:
     """Every host, spares too; simulated nodes are one machine. Raises CannotActError outside of a Slurm allocation."""
-    if isinstance(cluster, LocalCluster):
-        return [THIS_MACHINE]
-    if isinstance(cluster, SlurmCluster):
-        from launcher.slurm.allocation import Allocation
-
-        try:
-            return list(Allocation.from_environment().nodes)
-        except CannotActError as error:
-            raise CannotActError(
-                "nodes of Slurm can only be looked at inside an allocation",
-                help="salloc --nodes=4 --exclusive dlaunch preflight",
-            ) from error
-    return [entry.name for entry in cluster.hosts]
+    return list(addresses(cluster)) or [THIS_MACHINE]
 
 
 def _connect(sight: Sight, cluster: Cluster) -> None:
-    answers = connect_each(sight.names, _known(cluster, sight.names))
+    answers = connect_each(sight.names, addresses(cluster))
     sight.hosts.update(answers.good)
     sight.silent.update(answers.failed)
-
-
-def _known(cluster: Cluster, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    if not isinstance(cluster, SlurmCluster):
-        return addresses(cluster)
-    from launcher.slurm.allocation import Allocation
-
-    return {name: {"slurm_job": Allocation.from_environment().job_id} for name in names}
 
 
 def _look(sight: Sight, cluster: Cluster, remembered: Mapping[str, str]) -> None:
     """Bring our node side to each host and ask for its facts."""
     bring = _bringer(sight, cluster)
     current = [path for path in remembered.values() if PurePosixPath(path).name in bundle_names()]
-    about = {"directory": _directory(cluster), "names": list(sight.names), "probe": probe_script()}
+    about = {"directory": jobs_directory(cluster), "names": list(sight.names), "probe": probe_script()}
 
     def ask(host: Host, bundle: str) -> HostFacts:
         asked = time.time()
@@ -129,16 +107,5 @@ def _bringer(sight: Sight, cluster: Cluster) -> Callable[[Host], str]:
     if isinstance(cluster, LocalCluster):
         folder = local_bundle()
     else:
-        folder = shared_bundle(Path(_directory(cluster)) / ".node-side", sight.python != sys.executable)
+        folder = shared_bundle(Path(jobs_directory(cluster)) / ".node-side", sight.python != sys.executable)
     return lambda host: folder
-
-
-def _directory(cluster: Cluster) -> str:
-    """Where the jobs' files would lie on the hosts."""
-    if isinstance(cluster, LocalCluster):
-        return str(jobs_root())
-    if isinstance(cluster, SlurmCluster):
-        from launcher.jobs.slurm_submit import jobs_directory
-
-        return str(jobs_directory(cluster))
-    return cluster.directory or REMOTE_DIRECTORY

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.errors import InputError
-from launcher.hosts.names import MOST_HOSTS, expand, fold, fold_in_order, fold_numbers
+from launcher.hosts.names import MOST_HOSTS, among, expand, fold, fold_in_order, fold_numbers
 
 CORPUS = Path(__file__).parents[4] / "shared/slurm/expected.json"
 
@@ -133,6 +133,15 @@ def test_a_set_of_names_is_folded(names: list[str], folded: str) -> None:
 )
 def test_numbers_are_folded(numbers: list[int], folded: str) -> None:
     assert fold_numbers(numbers) == folded
+
+
+def test_named_hosts_must_be_known() -> None:
+    known = ["gpu1", "gpu2", "gpu3"]
+    assert among(["gpu[3,1]", "gpu2"], known, "--hosts") == ["gpu3", "gpu1", "gpu2"]
+    with pytest.raises(InputError, match=r"--hosts: no host 'gpu4'; did you mean 'gpu[123]'"):
+        among(["gpu4"], known, "--hosts")
+    with pytest.raises(InputError, match=r"--exclude: .*bracket is not closed"):
+        among(["gpu[1-3"], known, "--exclude")
 
 
 NUMBERED = st.builds(
