@@ -1,18 +1,15 @@
-"""The options that `run` and `render` share."""
+"""Options that several commands share: a job's for `run` and `render`, the inventory and `--json` for all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from launcher import completion
-
-if TYPE_CHECKING:
-    from launcher.jobs.request import RunRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,13 +19,24 @@ cluster_option = click.option(
     help="Cluster of the inventory; default: its `default`.",
     shell_complete=completion.clusters,
 )
+inventory_option = click.option(
+    "--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."
+)
+unneeded_inventory_option = click.option(
+    "--inventory",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    expose_value=False,
+    help="Not needed: the job's record knows its hosts.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 job_argument = click.argument("job", shell_complete=completion.jobs)
 
-_OPTIONS = (
+_JOB_OPTIONS = (  # all but the last are fields of launcher.jobs.request.RunRequest
     click.argument("script", shell_complete=lambda _context, _parameter, typed: [CompletionItem(typed, type="file")]),
     click.argument("args", nargs=-1, type=click.UNPROCESSED),
     cluster_option,
-    click.option("--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."),
+    inventory_option,
     click.option("--nodes", metavar="N|MIN:MAX", help="Number of nodes, or a range from which each attempt chooses."),
     click.option("--nproc-per-node", type=click.IntRange(1), metavar="N", help="Ranks on each node."),
     click.option("--mesh", metavar="AXIS=N,…", help="Mesh, outermost axis first, e.g. dp_replicate=4,tp=2."),
@@ -41,29 +49,12 @@ _OPTIONS = (
     click.option("--no-torchrun", is_flag=True, help="Start the ranks without torchrun: they read RANK and the like."),
     click.option("--sbatch", multiple=True, metavar="K=V", help="sbatch option over the entry's, e.g. time=2:00:00."),
     click.option("--sync", is_flag=True, help="Send the code to hosts that do not share this file system."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+    json_option,
 )
 
 
 def job_options(command: F) -> F:
     """Add the options of a job to a click command."""
-    for option in reversed(_OPTIONS):
+    for option in reversed(_JOB_OPTIONS):
         command = option(command)
     return command
-
-
-def request_from(options: dict[str, Any]) -> RunRequest:
-    """The request that these options make."""
-    from launcher.jobs.request import RunRequest
-
-    return RunRequest(**{key: value for key, value in options.items() if key in RunRequest.__dataclass_fields__})
-
-
-def inventory_option(command: F) -> F:
-    """`--inventory FILE`, which every command takes."""
-    return click.option(
-        "--inventory", type=click.Path(path_type=Path), metavar="FILE", help="Default: ./inventory.yaml."
-    )(command)
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

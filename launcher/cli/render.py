@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from launcher.cli.options import job_options, request_from
+from launcher.cli.options import job_options
 from launcher.console import print_json
 
 
@@ -19,8 +19,9 @@ def render(as_json: bool, **options: Any) -> None:
     """
     from launcher.jobs.explain import rendered, rendered_lines
     from launcher.jobs.prepare import prepare
+    from launcher.jobs.request import RunRequest
 
-    prepared = prepare(request_from(options))
+    prepared = prepare(RunRequest(**options))
     if as_json:
         print_json(rendered(prepared))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.options import job_options, request_from
+from launcher.cli.options import job_options
 from launcher.console import INTERRUPTED, print_json
 from launcher.errors import DlaunchError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from launcher.jobs.store import StoredJob
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+@click.command()
 @job_options
 @click.option("--detach", is_flag=True, help="Start the job and return.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done (as `dlaunch render`), and start nothing.")
@@ -27,9 +27,10 @@ def run(as_json: bool, detach: bool, dry_run: bool, **options: Any) -> None:
     from launcher.jobs.control import start
     from launcher.jobs.explain import plan_lines, rendered
     from launcher.jobs.prepare import prepare
+    from launcher.jobs.request import RunRequest
     from launcher.jobs.result import summary
 
-    prepared = prepare(request_from(options))
+    prepared = prepare(RunRequest(**options))
     if dry_run:
         print_json(rendered(prepared)) if as_json else click.echo("\n".join(plan_lines(prepared)))
         return

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from launcher.cli.options import inventory_option, job_argument, json_option
+from launcher.cli.options import job_argument, json_option, unneeded_inventory_option
 from launcher.console import print_json
 from launcher.errors import CannotActError
 
@@ -14,9 +14,9 @@ from launcher.errors import CannotActError
 @click.command()
 @job_argument
 @click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for the ranks to write a checkpoint.")
-@inventory_option
+@unneeded_inventory_option
 @json_option
-def stop(job: str, grace: float, inventory: object, as_json: bool) -> None:
+def stop(job: str, grace: float, as_json: bool) -> None:
     """End JOB on every host, with a checkpoint where the script writes one, and prove that nothing is left.
 
     Example: dlaunch stop last

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from launcher import completion
-from launcher.cli.options import inventory_option, json_option
+from launcher.cli.options import json_option, unneeded_inventory_option
 from launcher.console import print_json
 from launcher.errors import CannotActError, InputError
 
@@ -27,13 +27,27 @@ from launcher.errors import CannotActError, InputError
 @click.option(
     "--on-hang", default="", metavar="CMD", help="Shell command to run once when a job stops making progress."
 )
-@click.option("--serve", default="", metavar="[HOST:]PORT",
-              help="Show it in a browser instead; on 127.0.0.1 unless a host is named.")  # fmt: skip
-@click.option("--metrics", default="", metavar="[HOST:]PORT",
-              help="Serve JOB's numbers to Prometheus instead; on 127.0.0.1 unless a host is named.")  # fmt: skip
-@click.option("--patience", type=click.FloatRange(1), default=5.0, show_default=True, metavar="K",
-              help="Alarm after K median steps without progress (at least 5 s).")  # fmt: skip
-@inventory_option
+@click.option(
+    "--serve",
+    default="",
+    metavar="[HOST:]PORT",
+    help="Show it in a browser instead; on 127.0.0.1 unless a host is named.",
+)
+@click.option(
+    "--metrics",
+    default="",
+    metavar="[HOST:]PORT",
+    help="Serve JOB's numbers to Prometheus instead; on 127.0.0.1 unless a host is named.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(1),
+    default=5.0,
+    show_default=True,
+    metavar="K",
+    help="Alarm after K median steps without progress (at least 5 s).",
+)
+@unneeded_inventory_option
 @json_option
 def top(
     job: str | None,
@@ -45,7 +59,6 @@ def top(
     serve: str,
     metrics: str,
     patience: float,
-    inventory: object,
     as_json: bool,
 ) -> None:
     """Show all jobs, or JOB's ranks, live. JOB may also be a bundle or any directory of logs.

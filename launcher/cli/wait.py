@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from launcher.cli.options import inventory_option, job_argument, json_option
+from launcher.cli.options import job_argument, json_option, unneeded_inventory_option
 
 
 @click.command()
 @job_argument
-@inventory_option
+@unneeded_inventory_option
 @json_option
-def wait(job: str, inventory: object, as_json: bool) -> None:
+def wait(job: str, as_json: bool) -> None:
     """Follow JOB to its end, adopting it where its supervisor is gone. Exit status 0 if it succeeded, else 1.
 
     Example: dlaunch wait last

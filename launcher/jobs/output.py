@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -132,11 +131,7 @@ def label(ranks: Sequence[int], records: Mapping[int, RankRecord]) -> str:
     return f"{record.host}:{record.rank}:{record.label}"
 
 
-def labelled(
-    lines_by_rank: Mapping[int, Sequence[str]], records: Mapping[int, RankRecord], pattern: re.Pattern[str] | None
-) -> Iterable[str]:
-    """The lines to print, each behind its label; those that `pattern` does not find are left out."""
-    if pattern is not None:
-        lines_by_rank = {rank: list(filter(pattern.search, lines)) for rank, lines in lines_by_rank.items()}
+def labelled(lines_by_rank: Mapping[int, Sequence[str]], records: Mapping[int, RankRecord]) -> Iterable[str]:
+    """The lines to print, each behind its label."""
     for ranks, line in folded(lines_by_rank):
         yield f"{label(ranks, records)} | {line}"
