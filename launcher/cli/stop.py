@@ -13,7 +13,9 @@ from launcher.errors import CannotActError
 
 @click.command()
 @job_argument
-@click.option("--grace", type=click.FloatRange(0), default=30.0, help="Seconds for the ranks to write a checkpoint.")
+@click.option(
+    "--grace", type=click.FloatRange(0), default=30.0, show_default=True, metavar="S", help="For saving and ending."
+)
 @unneeded_inventory_option
 @json_option
 def stop(job: str, grace: float, as_json: bool) -> None:
