@@ -182,7 +182,7 @@ class TopApp(App[None]):
 
     # --- screens -----------------------------------------------------------------------------------------------
 
-    def open(self, name: str) -> None:
+    def action_open(self, name: str) -> None:
         """Go to one of the job's other screens, for the ranks under the cursor."""
         if self.snapshot is None:
             return

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from launcher.jobs.record import JobRecord, RankRecord
+from launcher.render import NodePlan
 from launcher.topology.model import HostTopology
 from tests.launcher.placement.hosts import host
+from tui.feed.job import job_info
 from tui.feed.simulated import simulated_job
-from tui.screens.topology import host_text, limits
+from tui.hardware import host_text, limits, topology_lines
 from tui.snapshot import JobInfo
 
 NV, SYS = ("NV", 18), ("SYS", 1)
@@ -50,3 +53,23 @@ def test_hosts_without_accelerators_are_limited_by_their_memory() -> None:
     shown = replace(job(0, 1, 2, 3), devices=[None] * 8)
     bare = [replace(one, devices=(), links=()) for one in asked(shown)]
     assert "memory of n1" in limits(shown, bare)[0]
+
+
+def test_hosts_that_do_not_answer_say_so_in_their_place() -> None:
+    nobody = {"address": "127.0.0.1", "port": 1}
+    record = JobRecord(
+        "job",
+        "job",
+        "boxes",
+        "ssh",
+        "running",
+        0.0,
+        {},
+        {"dp_replicate": 2},
+        [NodePlan(node, name, "/jobs/job", "python3", "", "/") for node, name in enumerate(("n1", "n2"))],
+        [RankRecord(rank, rank, 0, f"n{rank + 1}", {"dp_replicate": rank}) for rank in range(2)],
+        addresses={name: {"name": name, **nobody} for name in ("n1", "n2")},
+    )
+    lines = topology_lines(record, job_info(record), ["n1", "n2", "n1"])
+    assert lines[0] == "⚠ dp_replicate: reaches hosts that were not asked"
+    assert [line[:4] for line in lines[1:] if line] == ["n1: ", "n2: "]

@@ -36,10 +36,10 @@ class JobScreen(View):
         Binding("M", "metric(-1)", "metric before"),
         Binding("v", "sides", "other sides of the map"),
         Binding("p", "palette", "other colours"),
-        Binding("d", "top('doctor')", "diagnose"),
-        Binding("s", "top('stacks')", "stacks"),
-        Binding("L", "top('logs')", "logs"),
-        Binding("t", "top('topology')", "topology"),
+        Binding("d", "app.open('doctor')", "diagnose"),
+        Binding("s", "app.open('stacks')", "stacks"),
+        Binding("L", "app.open('logs')", "logs"),
+        Binding("t", "app.open('topology')", "topology"),
         Binding("x", "stop", "stop the job"),
         Binding("slash", "filter", "filter"),
         Binding("n", "next_alarm", "next alarmed rank"),
@@ -185,9 +185,6 @@ class JobScreen(View):
         snapshot, self._shown = self._shown, None
         if snapshot is not None:
             self.show(snapshot)
-
-    def action_top(self, name: str) -> None:
-        self.top.open(name)
 
     def action_stop(self) -> None:
         self.top.ask_stop()

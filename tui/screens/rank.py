@@ -94,9 +94,9 @@ class RankScreen(View):
     """Facts above, log below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "stack", "stack"),
-        Binding("d", "top('doctor')", "diagnose"),
-        Binding("L", "top('logs')", "logs of more ranks"),
+        Binding("s", "app.open('stacks')", "stack"),
+        Binding("d", "app.open('doctor')", "diagnose"),
+        Binding("L", "app.open('logs')", "logs of more ranks"),
         Binding("f", "follow", "follow the log"),
         Binding("left_square_bracket", "other(-1)", "rank before"),
         Binding("right_square_bracket", "other(1)", "next rank"),
@@ -140,12 +140,6 @@ class RankScreen(View):
         self.rank = (self.rank + by) % self.top.snapshot.world_size
         self.query_one(LogPane).follow([self.rank])
         self.show(self.top.snapshot)
-
-    def action_stack(self) -> None:
-        self.top.open("stacks")
-
-    def action_top(self, name: str) -> None:
-        self.top.open(name)
 
     def action_follow(self) -> None:
         self.query_one(LogPane).action_follow()
