@@ -182,7 +182,7 @@ def ask_node(host: Host, python: str, folder: str, request: Request) -> bytes:
         timeout=patience,
     )
     if done.status or not done.stdout:
-        raise HostError(host.name, done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "no answer")
+        raise HostError(host.name, done.last_words or "no answer")
     return done.stdout
 
 

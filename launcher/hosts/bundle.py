@@ -131,7 +131,7 @@ def put_bundle(host: Host, python: str) -> str:
     if not there:
         done = host.run([python, "-c", UNPACK, folder], input=archive(with_psutil=not has_psutil))
         if done.status:
-            raise CannotActError(f"{host.name}: cannot unpack our node side: {_last_line(done.stderr)}")
+            raise CannotActError(f"{host.name}: cannot unpack our node side: {done.last_words}")
     return folder
 
 
@@ -139,10 +139,6 @@ def _look(host: Host, python: str, folder: str) -> tuple[str, bool, bool, str, s
     done = host.run([python, "-c", LOOK, folder])
     parts = done.text.strip().rsplit(" ", 5)
     if done.status or len(parts) != 6:
-        message = _last_line(done.stderr) or f"{python} gave no answer"
+        message = done.last_words or f"{python} gave no answer"
         raise CannotActError(f"{host.name}: {message}", help="set `python` of the cluster in the inventory")
     return parts[0], parts[1] == "1", parts[2] == "1", parts[3], parts[4], parts[5]
-
-
-def _last_line(output: bytes) -> str:
-    return output.decode(errors="replace").strip().rpartition("\n")[2]

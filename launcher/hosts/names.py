@@ -72,6 +72,11 @@ def fold_numbers(numbers: Iterable[int]) -> str:
     return str(ranges)
 
 
+def natural(text: str) -> list[tuple[int, int, str]]:
+    """A sort key by which `n2` comes before `n10`."""
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in re.findall(r"\d+|\D+", text)]
+
+
 def _split(text: str, where: str) -> list[str]:
     """The pieces between commas that are outside of brackets."""
     pieces, depth = [""], 0

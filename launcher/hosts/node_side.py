@@ -15,6 +15,5 @@ def call(
     """Run a command of the node side; returns its JSON answer. Raises HostError, or CannotActError with its words."""
     done = host.run([python, bundle, command], input=json.dumps(arguments).encode(), timeout=timeout)
     if done.status:
-        words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise CannotActError(f"{host.name}: {command} failed: {words}")
+        raise CannotActError(f"{host.name}: {command} failed: {done.last_words}")
     return json.loads(done.stdout)

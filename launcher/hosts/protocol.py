@@ -37,6 +37,11 @@ class Completed:
     def text(self) -> str:
         return self.stdout.decode(errors="replace")
 
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote to stderr: mostly the reason why it failed."""
+        return self.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+
 
 class Named(Protocol):
     """A host, or the address of one that is not connected yet."""
@@ -84,10 +89,14 @@ class Host(Named, Protocol):
         """Give back every descriptor, thread and process."""
 
 
+def with_env(argv: Sequence[str], env: Mapping[str, str] | None) -> list[str]:
+    """`argv` behind `env K=V …`, where there is anything to set."""
+    return ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else list(argv)
+
+
 def quote(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str:
     """`argv` as one POSIX shell line with `env K=V` in front: the only place where we quote."""
-    assignments = [f"{key}={value}" for key, value in (env or {}).items()]
-    return shlex.join(["env", *assignments, *argv] if assignments else list(argv))
+    return shlex.join(with_env(argv, env))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
 from launcher.hosts.local import LocalHost
-from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Completed, HostError
+from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Completed, HostError, with_env
 
 CHUNK = 1 << 16
 _NODE_GONE = re.compile(
@@ -53,14 +53,14 @@ class SlurmHost:
         env: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Completed:
-        done = self._here.run([*self._srun(), *_with_env(argv, env)], input=input, timeout=timeout)
+        done = self._here.run([*self._srun(), *with_env(argv, env)], input=input, timeout=timeout)
         if done.status and (lost := _NODE_GONE.search(done.stderr.decode(errors="replace"))):
             raise HostError(self.name, f"srun: {lost.group()}", help=f"squeue -j {self.job_id}")
         return done
 
     def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
         step = step_argv(self.job_id, [self.name], "--wait=0", "--input=all")
-        self._here.spawn([*step, *_with_env(argv, env)], input=input, log=log)
+        self._here.spawn([*step, *with_env(argv, env)], input=input, log=log)
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
         return self._here.read(path, offset, limit)
@@ -70,7 +70,7 @@ class SlurmHost:
 
     def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
         process = subprocess.Popen(
-            [*self._srun(), *_with_env(argv, env)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=False
+            [*self._srun(), *with_env(argv, env)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=False
         )
         with process:
             try:
@@ -86,7 +86,3 @@ class SlurmHost:
     def _srun(self) -> list[str]:
         srun = step_argv(self.job_id, [self.name])
         return ["sudo", "--non-interactive", *srun] if self.sudo else srun
-
-
-def _with_env(argv: Sequence[str], env: Mapping[str, str] | None) -> list[str]:
-    return ["env", *(f"{name}={value}" for name, value in env.items()), *argv] if env else list(argv)

@@ -105,8 +105,7 @@ class Sync:
         argv = [python, "-c", REMOTE.read_text(), command, self._base]
         done = host.run(argv, input=input, timeout=TRANSFER_TIMEOUT_S)
         if done.status:
-            words = done.stderr.decode(errors="replace").strip().splitlines()
-            reason = words[-1] if words else f"exit status {done.status}"
+            reason = done.last_words or f"exit status {done.status}"
             raise HostError(host.name, f"--sync failed: {reason}", help=f"it needs {python} and room in {self._base}")
         return os.fsdecode(done.stdout)
 

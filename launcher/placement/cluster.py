@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
 from math import inf
 
+from launcher.hosts.names import natural
 from launcher.placement.ring import Pattern, Weights, bottleneck
 from launcher.topology.links import UNKNOWN_GBPS, is_direct
 from launcher.topology.model import Device, HostTopology
@@ -116,11 +116,6 @@ def rails_of(host: HostTopology, devices: Sequence[Device]) -> tuple[int, ...]:
     names = {name: nics[0].label for name, nics in nearest.items() if len(nics) == 1}
     order = {nic: rail for rail, nic in enumerate(sorted(set(names.values()), key=natural))}
     return tuple(order[names[device.name]] if device.name in names else -1 for device in devices)
-
-
-def natural(text: str) -> tuple[tuple[int, int | str], ...]:
-    """Sort key by which `n2` comes before `n10`."""
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", text) if part)
 
 
 def twins(node: Node) -> list[int]:

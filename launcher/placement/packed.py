@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import inf
 
+from launcher.hosts.names import natural
 from launcher.placement.axes import Axis
-from launcher.placement.cluster import Cluster, Node, Place, natural
+from launcher.placement.cluster import Cluster, Node, Place
 from launcher.placement.cost import Objective, evaluate
 from launcher.placement.exact import EXACT_DEVICES, Search
 from launcher.spec import MeshSpec

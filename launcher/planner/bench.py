@@ -139,9 +139,8 @@ def _perf(host: Host) -> str:
         raise CannotActError(f"{host.name} has {devices} devices: {PERF} needs two", help="dlaunch bench comm")
     done = host.run([PERF, "-b", "1K", "-e", "1G", "-f", "4", "-g", str(devices)], timeout=PERF_TIMEOUT_S)
     if done.status:
-        words = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise CannotActError(
-            f"{PERF} on {host.name} ended with {done.status}: {words}",
+            f"{PERF} on {host.name} ended with {done.status}: {done.last_words}",
             help="github.com/NVIDIA/nccl-tests builds it; its folder must be on PATH there",
         )
     return done.text

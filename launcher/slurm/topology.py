@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.hosts.names import expand
+from launcher.hosts.names import expand, natural
 from launcher.slurm.text import pairs
 
 
@@ -82,9 +82,4 @@ def node_order(addresses: Mapping[str, str]) -> list[str]:
     Nodes of one switch stay together, and numbers count as numbers (`n2` before `n10`), which the alphabet does not do.
     Without a topology plugin the address is the node's name alone.
     """
-    return sorted(addresses, key=lambda node: [_natural(part) for part in (addresses[node] or node).split(".")])
-
-
-def _natural(text: str) -> list[tuple[int, int, str]]:
-    pieces = re.findall(r"\d+|\D+", text)
-    return [(0, int(piece), piece) if piece.isdecimal() else (1, 0, piece) for piece in pieces]
+    return sorted(addresses, key=lambda node: [natural(part) for part in (addresses[node] or node).split(".")])
