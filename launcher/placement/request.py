@@ -17,7 +17,7 @@ from launcher.placement.measured import Measured, kept_measures
 from launcher.placement.place import place
 from launcher.placement.rendezvous import order_warning
 from launcher.placement.result import Placement
-from launcher.placement.traffic import counted_in_job, of_model, parse_traffic
+from launcher.placement.traffic import of_model, parse_traffic
 from launcher.spec import MeshSpec
 from launcher.topology.model import HostTopology
 from launcher.topology.source import network_in, topologies_in, topologies_of
@@ -101,6 +101,8 @@ def traffic_of(request: PlaceRequest, mesh: MeshSpec) -> tuple[dict[str, Volume]
         return (None if text is None else parse_traffic(text, mesh)), []
     if text in PRESETS:
         return of_model(text, mesh, request.batch, request.seq), [f"traffic of the bundled workload with preset {text}"]
+    from launcher.placement.dumps import counted_in_job
+
     counted = counted_in_job(text)
     sent = counted.on(mesh)
     axes = ", ".join(f"{axis} {volume.bytes:.4g} bytes" for axis, volume in sent.items())

@@ -1,20 +1,15 @@
-"""Traffic by axis: from the command line, or counted in what the flight recorder kept of a job."""
+"""Traffic by axis: from the command line, or counted in what the flight recorder kept of a job. Pure."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from launcher.common.paths import JobPaths
-from launcher.common.unpickle import RefusedPickleError, loads
-from launcher.errors import CannotActError, InputError
+from launcher.errors import InputError
 from launcher.placement.axes import groups_of
 from launcher.placement.collectives import bus_factor, rounds
 from launcher.placement.cost import Volume
@@ -33,7 +28,6 @@ NAMES = (
     ("all_reduce", "all_reduce"), ("allreduce", "all_reduce"), ("all_to_all", "all_to_all"),
     ("alltoall", "all_to_all"), ("broadcast", "broadcast"), ("send", "send"),
 )  # fmt: skip
-RECORDER = "no dump of the flight recorder"
 
 
 def parse_traffic(text: str, mesh: MeshSpec) -> dict[str, Volume]:
@@ -161,43 +155,3 @@ def tensor_bytes(entry: Mapping[str, Any], op: str) -> float:
     side = "output" if op == "all_gather" else "input"
     sizes, types = entry.get(f"{side}_sizes") or (), entry.get(f"{side}_dtypes") or ()
     return float(sum(math.prod(size) * BYTES.get(kind, LARGE) for size, kind in zip(sizes, types, strict=False)))
-
-
-def counted_in_job(name: str, most_ranks: int = 16) -> Counted:
-    """What the ranks of a job dumped. Raises InputError (no such job) and CannotActError (nothing was dumped)."""
-    from launcher.jobs.reach import connect_job
-    from launcher.jobs.store import find_job
-
-    record = find_job(name).record
-    hosts = connect_job(record)
-    dumps = {}
-    try:
-        for rank in record.ranks[:most_ranks]:
-            node = record.nodes[rank.node_rank]
-            paths = JobPaths(Path(node.directory))
-            prefix = str(paths.dump(rank.rank, record.attempt))
-            progress = str(paths.progress(rank.rank, record.attempt))
-            with suppress(OSError, RefusedPickleError):
-                read = hosts[node.host].read
-                dumps[rank.rank] = (loads(read(prefix)), view_of(read, prefix), list(step_times(read, progress)))
-    finally:
-        for host in hosts.values():
-            host.close()
-    if not dumps:
-        raise CannotActError(
-            f"{RECORDER} of {record.job}", help=f"ddoctor collect {record.job} while it runs makes its ranks dump"
-        )
-    return count(MeshSpec(dict(record.mesh)), dumps, record.job)
-
-
-def view_of(read: Callable[[str], bytes], prefix: str) -> Any:
-    with suppress(OSError, ValueError):
-        return json.loads(read(f"{prefix}.view.json"))
-    return None
-
-
-def step_times(read: Callable[[str], bytes], progress: str) -> Iterator[float]:
-    with suppress(OSError):
-        for line in read(progress).splitlines():
-            with suppress(ValueError, KeyError, TypeError):
-                yield float(json.loads(line)["time"])
