@@ -15,15 +15,15 @@ def visible_variable(environment: Mapping[str, str]) -> str:
     return next((name for name in reversed(VISIBLE) if name in environment), VISIBLE[0])
 
 
-def look(pid: int, variable: str, used: Collection[str] = (), proc: str = "/proc") -> dict[str, str | None]:
+def look(pid: int, variable: str, used: Collection[str] = ()) -> dict[str, str | None]:
     """`device`, `cpus` and `hca` of a rank; empty where the process is gone.
 
     `variable` names the visible devices. `used` are the devices on which the driver sees the process work: where they
     are known, they count, and not what the environment says.
     """
     with suppress(OSError):
-        environment = read_environment(Path(proc, str(pid), "environ").read_bytes())
-        status = Path(proc, str(pid), "status").read_text()
+        environment = read_environment(Path(f"/proc/{pid}/environ").read_bytes())
+        status = Path(f"/proc/{pid}/status").read_text()
         if not environment:  # a zombie's
             return {}
         cpus = re.search(r"^Cpus_allowed_list:\s*(\S+)", status, re.MULTILINE)

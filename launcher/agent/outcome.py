@@ -45,9 +45,9 @@ def _error_file(plan: AgentPlan, paths: JobPaths, local_rank: int) -> PythonErro
     return None
 
 
-def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
-    """The last `size` bytes of a file as text; empty where there is no file."""
+def read_tail(path: Path) -> str:
+    """The last TAIL_BYTES of a file as text; empty where there is no file."""
     with suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - size))
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         return file.read().decode(errors="replace")
     return ""

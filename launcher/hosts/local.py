@@ -43,8 +43,8 @@ class LocalHost:
                 raise HostError(self.name, f"{argv[0]} did not end within {timeout:g} s") from error
         return Completed(_shell_status(process.returncode), stdout, stderr)
 
-    def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
-        done = self.run(["/bin/sh", "-c", spawn_script(argv, env, log)], input=input)
+    def spawn(self, argv: Sequence[str], *, input: bytes = b"", log: str) -> None:
+        done = self.run(["/bin/sh", "-c", spawn_script(argv, log)], input=input)
         if done.status:
             raise HostError(self.name, f"could not start {argv[0]}: {done.stderr.decode(errors='replace').strip()}")
 
@@ -71,9 +71,9 @@ class LocalHost:
             draft.unlink(missing_ok=True)
             raise HostError(self.name, f"cannot write {path}: {error.strerror}") from error
 
-    def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
         try:
-            process = self._start(argv, env, subprocess.DEVNULL, subprocess.DEVNULL)
+            process = self._start(argv, None, subprocess.DEVNULL, subprocess.DEVNULL)
         except OSError as error:
             raise HostError(self.name, f"{argv[0]}: {error.strerror}") from error
         with process, _killed_on_error(process):

@@ -66,11 +66,11 @@ class Host(Named, Protocol):
         The status is the shell's: 127 for a missing program, 128 + n for a death by signal n.
         """
 
-    def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
+    def spawn(self, argv: Sequence[str], *, input: bytes = b"", log: str) -> None:
         """Start `argv` detached in a session of its own: it outlives this connection. Its output goes to file `log`.
 
-        `input` arrives on its standard input without touching a disk: secrets travel this way, never in `argv` or
-        `env`, which every user of the host can see. Raises HostError when there is no such program.
+        `input` arrives on its standard input without touching a disk: secrets travel this way, never in `argv`, which
+        every user of the host can see. Raises HostError when there is no such program.
         """
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
@@ -79,7 +79,7 @@ class Host(Named, Protocol):
     def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         """Write a file by atomic rename, its folders made (0700)."""
 
-    def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
         """Run `argv` and yield its standard output as it comes, until it ends; raises HostError when the host is lost.
 
         Closing the iterator ends the command.

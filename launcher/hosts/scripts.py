@@ -7,7 +7,7 @@ renamed into place, and what is secret comes over standard input.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from launcher.hosts.protocol import quote
@@ -15,7 +15,7 @@ from launcher.hosts.protocol import quote
 NO_SUCH_FILE = 44  # exit status of `read_script`
 
 
-def spawn_script(argv: Sequence[str], env: Mapping[str, str] | None, log: str) -> str:
+def spawn_script(argv: Sequence[str], log: str) -> str:
     """Start `argv` in a session of its own; it gets the script's standard input, whole, before the script ends.
 
     `cat` stays in the foreground: without it the end of the script would cut off input that sshd still holds.
@@ -24,7 +24,7 @@ def spawn_script(argv: Sequence[str], env: Mapping[str, str] | None, log: str) -
     return (
         f"command -v {program} >/dev/null || {{ echo {program}: not found >&2; exit 127; }}\n"
         f"(umask 077; mkdir -p {_folder(log)} && : >>{file}) || exit 1\n"
-        f"cat | setsid -f {quote(argv, env)} >>{file} 2>&1"
+        f"cat | setsid -f {quote(argv)} >>{file} 2>&1"
     )
 
 

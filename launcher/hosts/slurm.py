@@ -58,9 +58,9 @@ class SlurmHost:
             raise HostError(self.name, f"srun: {lost.group()}", help=f"squeue -j {self.job_id}")
         return done
 
-    def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
+    def spawn(self, argv: Sequence[str], *, input: bytes = b"", log: str) -> None:
         step = step_argv(self.job_id, [self.name], "--wait=0", "--input=all")
-        self._here.spawn([*step, *with_env(argv, env)], input=input, log=log)
+        self._here.spawn([*step, *argv], input=input, log=log)
 
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes:
         return self._here.read(path, offset, limit)
@@ -68,10 +68,8 @@ class SlurmHost:
     def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
         self._here.write(path, data, mode)
 
-    def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        process = subprocess.Popen(
-            [*self._srun(), *with_env(argv, env)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=False
-        )
+    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+        process = subprocess.Popen([*self._srun(), *argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=False)
         with process:
             try:
                 assert process.stdout is not None

@@ -47,8 +47,8 @@ class SshHost:
     ) -> Completed:
         return self._complete(quote(argv, env), argv[0], input, timeout)
 
-    def spawn(self, argv: Sequence[str], *, input: bytes = b"", env: Mapping[str, str] | None = None, log: str) -> None:
-        done = self._complete(spawn_script(argv, env, log), f"starting {argv[0]}", input, DEFAULT_TIMEOUT_S)
+    def spawn(self, argv: Sequence[str], *, input: bytes = b"", log: str) -> None:
+        done = self._complete(spawn_script(argv, log), f"starting {argv[0]}", input, DEFAULT_TIMEOUT_S)
         if done.status:
             raise HostError(self.name, f"could not start {argv[0]}: {_last_words(done)}")
 
@@ -66,8 +66,8 @@ class SshHost:
         if done.status:
             raise HostError(self.name, f"cannot write {path}: {_last_words(done)}")
 
-    def stream(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[bytes]:
-        for kind, data in RemoteCommand(self._link, quote(argv, env)).output():
+    def stream(self, argv: Sequence[str]) -> Iterator[bytes]:
+        for kind, data in RemoteCommand(self._link, quote(argv)).output():
             if kind == "out":
                 yield data
 

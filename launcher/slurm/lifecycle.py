@@ -28,14 +28,11 @@ _ENDS = {
 
 @dataclass(frozen=True)
 class News:
-    """What is to be recorded. `never`: it waits for what cannot come; `expected`: the start that Slurm foresees."""
+    """What is to be recorded."""
 
     state: Outcome
     reason: str = ""
-    started: float | None = None
     ended: float | None = None
-    never: bool = False
-    expected: float | None = None
 
 
 def news(status: JobStatus | None, agents: Sequence[AgentStatus], nodes: int, has_run: bool) -> News:
@@ -48,7 +45,7 @@ def news(status: JobStatus | None, agents: Sequence[AgentStatus], nodes: int, ha
     if status.state.phase == "waiting":
         return _waiting(status, again=has_run)
     if not status.state.ended:
-        return News("running", started=status.started)
+        return News("running")
     if status.state.name in _ENDS:
         outcome, reason = _ENDS[status.state.name]
         return News(outcome, reason, ended=status.ended)  # type: ignore[arg-type]
@@ -63,7 +60,7 @@ def _waiting(status: JobStatus, again: bool) -> News:
         parts.append(f"expected start {time.strftime('%d %b %H:%M', time.localtime(status.started))}")
     if why.never:
         parts.append(f"it cannot start like this: {why.help}" if why.help else "it cannot start like this")
-    return News("pending", "; ".join(parts), never=why.never, expected=status.started)
+    return News("pending", "; ".join(parts))
 
 
 def _batch_end(status: JobStatus) -> str:
