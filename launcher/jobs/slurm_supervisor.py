@@ -28,6 +28,7 @@ from launcher.jobs.supervisor import Supervisor
 from launcher.slurm import client
 from launcher.slurm.allocation import Allocation
 from launcher.slurm.bad_nodes import add_bad_nodes
+from launcher.slurm.endings import end_on
 from launcher.slurm.lifecycle import ENDING, Warned, after_the_end, restart_reason
 from launcher.slurm.session import Session
 from launcher.slurm.status import JobStatus
@@ -42,7 +43,8 @@ class SlurmSupervisor(Supervisor):
     def __init__(self, paths: JobPaths, allocation: Allocation, session: Session) -> None:
         super().__init__(paths, {}, None)
         self.allocation = allocation
-        self.session: Session | None = session
+        self.session: Session | None = session  # as long as it can be asked
+        self.step = session  # that became the agents
         self.cluster = recorded_entry(paths)
         self.warned: Warned | None = None
         self.told = False  # the ranks know of the warning
@@ -105,7 +107,12 @@ class SlurmSupervisor(Supervisor):
         self.stopped_by_us = False
         assert self.session is not None
         self.session.start_agents({node: asdict(plan) for node, plan in plans.items()})
-        self.session = None
+        self.step, self.session = self.session, None
+
+    def _ending(self, host: str) -> str:
+        """Slurm tells it: a step that needs more memory than it may have, for one."""
+        cause = end_on(host, self.step.said())
+        return f"srun: {cause}" if cause else ""
 
     def _tick(self) -> None:
         if self.warned is not None and not self.told:

@@ -211,7 +211,12 @@ class Supervisor:
             self.record.attempt,
             self.paths,
             lambda name: connect([name], self.record.addresses)[name],
+            self._ending,
         )
+
+    def _ending(self, host: str) -> str:
+        """Why what ran on a host was killed: here nobody tells it."""
+        return ""
 
     def _stop_agents(self, action: StopAttempt) -> list[str]:
         """End every node that can be reached; returns what is left, as `host:pid`."""

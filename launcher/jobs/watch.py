@@ -39,13 +39,15 @@ class _Memory:
 
 @dataclass
 class Watch:
-    """Looks at all nodes of one attempt. `reconnect` gives a fresh connection to a host by name."""
+    """Looks at all nodes of one attempt. `reconnect` gives a fresh connection to a host by name, `ending` why what ran
+    there was killed, where somebody tells it."""
 
     nodes: Sequence[NodePlan]
     hosts: dict[str, Host]
     attempt: int
     mirror: JobPaths
     reconnect: Callable[[str], Host]
+    ending: Callable[[str], str] = lambda host: ""
 
     def __post_init__(self) -> None:
         now = time.monotonic()
@@ -110,7 +112,8 @@ class Watch:
             if answer["disk_free"] < DISK_LEAST:
                 memory.lost = f"the disk that holds {node.directory} is full"
             elif not answer["alive"]:
-                memory.lost = "its agent was killed, and its ranks with it"
+                why = self.ending(node.host)
+                memory.lost = "its agent was killed, and its ranks with it" + (f" ({why})" if why else "")
 
     def _on_error(self, node: NodePlan, memory: _Memory, error: CannotActError) -> None:
         silent = time.monotonic() - memory.reached

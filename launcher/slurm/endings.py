@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from launcher.errors import InputError
+from launcher.hosts.names import expand
+
 _STEPD = re.compile(
     r"(?:(?:slurmstepd|slurmd)[^:]*: (?:error: )?|\[[\dT:.\-]+\] error: )"  # from 25.05 on a time in place of the name
     r"\*\*\* (?:JOB|STEP) (?P<id>\S+)(?: STEPD TERMINATED)? ON "
@@ -54,6 +57,19 @@ class StepEnd:
     tasks: str = ""
     exit_status: int | None = None
     job: str = ""
+
+
+def end_on(node: str, output: str) -> str:
+    """Why the newest task on `node` ended, by the output of its step; empty where nothing names that node."""
+    ends = [end for line in output.splitlines() if (end := step_end(line)) and node in _names(end.nodes)]
+    return ends[-1].cause if ends else ""
+
+
+def _names(nodes: str) -> list[str]:
+    try:
+        return expand(nodes)
+    except InputError:  # a line that somebody else wrote
+        return []
 
 
 def step_end(line: str) -> StepEnd | None:

@@ -93,6 +93,12 @@ class Session:
         self._send({"command": "run", "plans": plans})
         self._hang_up()
 
+    def said(self) -> str:
+        """What srun and the tasks wrote to stderr, until now and also as agents."""
+        with self.log.open(errors="replace") as log:
+            log.seek(self._log_start)
+            return log.read()
+
     def close(self) -> None:
         """End the step, unless it has become the agents."""
         if self._stdin.closed:
@@ -126,15 +132,9 @@ class Session:
 
     def _a_task_ended(self) -> bool:
         """Whether srun says so: it waits for the other tasks, which wait for us."""
-        return bool(_TASK_ENDED.search(self._said()))
-
-    def _said(self) -> str:
-        """What srun and the tasks wrote to stderr."""
-        with self.log.open(errors="replace") as log:
-            log.seek(self._log_start)
-            return log.read()
+        return bool(_TASK_ENDED.search(self.said()))
 
     def _silence(self) -> CannotActError:
         silent = [node for node in self.nodes if node not in self._replies]
-        words = self._said().strip().rpartition("\n")[2]
+        words = self.said().strip().rpartition("\n")[2]
         return CannotActError(f"{', '.join(silent)} did not answer: {words}", help=f"scontrol show node {silent[0]}")

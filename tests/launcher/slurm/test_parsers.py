@@ -7,7 +7,7 @@ import math
 import pytest
 
 from launcher.slurm import values
-from launcher.slurm.endings import step_end
+from launcher.slurm.endings import end_on, step_end
 from launcher.slurm.reasons import pending_reason
 from launcher.slurm.refusals import refusal
 from launcher.slurm.states import job_state, job_state_from_words, node_state
@@ -276,6 +276,16 @@ def test_why_a_step_ended(line: str, cause: str, nodes: str) -> None:
 
 def test_other_lines_say_nothing_of_an_end() -> None:
     assert step_end("loss 3.14 at step 7") is None
+
+
+def test_the_newest_end_on_a_node_is_its_reason() -> None:
+    said = """warning: [not a host list
+srun: error: n3: task 2: Exited with exit code 1
+slurmstepd: error: Detected 1 oom_kill event in StepId=9.0. Some of the step tasks have been OOM Killed.
+srun: error: n[1-3]: tasks 0-2: Out Of Memory
+srun: error: n2: task 1: Killed
+"""
+    assert [end_on(node, said) for node in ("n1", "n2", "n3", "n4")] == ["oom", "SIGKILL", "oom", ""]
 
 
 @pytest.mark.parametrize(
