@@ -18,7 +18,6 @@ _STAMPS = (
     r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d (?:(?P<host>[\w.-]+) )?kernel: ",
 )
 _STAMP = re.compile("|".join(f"(?:{stamp})" for stamp in _STAMPS))
-_KMSG = re.compile(r"(?P<priority>\d+),(?P<sequence>\d+),(?P<microseconds>\d+),[^;]*;")
 
 
 @dataclass(frozen=True)
@@ -216,19 +215,3 @@ def parse_kernel(lines: Iterable[str]) -> Iterator[KernelEvent]:
             yield event
     if waiting:
         yield waiting
-
-
-@dataclass(frozen=True)
-class KmsgRecord:
-    priority: int
-    sequence: int
-    microseconds: int
-    text: str
-
-
-def parse_kmsg(lines: Iterable[str]) -> Iterator[KmsgRecord]:
-    """Raw /dev/kmsg records; continuation lines (blank first) and others are passed over."""
-    for line in lines:
-        if match := _KMSG.match(line):
-            priority, sequence, microseconds = (int(value) for value in match.groups())
-            yield KmsgRecord(priority, sequence, microseconds, line[match.end() :].rstrip("\n"))

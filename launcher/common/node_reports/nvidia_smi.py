@@ -206,19 +206,6 @@ def parse_table(text: str) -> dict[str, object]:
     }
 
 
-def parse_monitor(text: str) -> list[dict[str, str]]:
-    """`dmon` and `pmon`: one mapping a sample; the header (lines with #) may repeat."""
-    columns: list[str] = []
-    samples = []
-    for line in text.splitlines():
-        words = line.lstrip("# ").split()
-        if line.startswith("#"):
-            columns = words if "gpu" in words else columns
-        elif words and columns:
-            samples.append(dict(zip(columns, words, strict=False)))
-    return samples
-
-
 def parse_utilization(text: str) -> dict[int, tuple[int, int]]:
     """Default table: GPU index → (utilization in per cent, memory in use in MiB)."""
     found: dict[int, tuple[int, int]] = {}

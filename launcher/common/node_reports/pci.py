@@ -58,11 +58,6 @@ def parse_acs(text: str) -> list[AcsControl]:
     return found
 
 
-def parse_devices(text: str) -> dict[str, str]:
-    """Slot → name of every device of the listing."""
-    return {match["slot"]: match["name"] for line in text.splitlines() if (match := _DEVICE.match(line))}
-
-
 def parse_links(text: str) -> Sequence[PciLink]:
     """Link state of every device that shows one."""
     links = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.common.kernel_lines import KernelEvent, parse_kernel, parse_kmsg
+from launcher.common.kernel_lines import KernelEvent, parse_kernel
 from launcher.common.node_reports import (
     dcgm,
     dcgm_trees,
@@ -78,13 +78,11 @@ def test_csv_without_remapping() -> None:
     assert {table.value(row, "remapped_rows.failure") for row in range(facts["rows"])} == {None}
 
 
-def test_nvidia_smi_tables_and_monitors() -> None:
+def test_nvidia_smi_tables() -> None:
     text, facts = load("007")
     assert facts.items() <= nvidia_smi.parse_table(text).items()
     text, facts = load("017")
     assert nvidia_smi.parse_table(text)["warnings"] == facts["warning"]
-    text, facts = load("010")
-    assert len(nvidia_smi.parse_monitor(text)) == facts["samples"]
     text, facts = load("011")
     assert len(nvidia_smi.parse_csv(text).rows) == facts["rows"]
 
@@ -219,14 +217,8 @@ def test_kernel_other_events() -> None:
 
 
 def test_kmsg_records() -> None:
-    text, facts = load("031")
-    records = list(parse_kmsg(text.splitlines()))
-    first = records[0]
-    assert len(records) == facts["records"]
-    assert {"priority": first.priority, "seq": first.sequence, "usec": first.microseconds} == facts["first"]
+    text, _ = load("031")
     assert {one.kind for one in parse_kernel(text.splitlines())} == {"peermem"}
-    text, facts = load("032")
-    assert len(list(parse_kmsg(text.splitlines()))) == facts["records"]
 
 
 def test_fabric_manager_log() -> None:
@@ -239,8 +231,9 @@ def test_fabric_manager_log() -> None:
 def test_pcie_access_control() -> None:
     text, facts = load("035")
     controls = {one.slot: one for one in pci.parse_acs(text)}
-    devices = pci.parse_devices(text)
-    assert {slot: controls[slot].flags if slot in controls else None for slot in devices} == facts["devices"]
+    assert {slot: one.flags for slot, one in controls.items()} == {
+        slot: flags for slot, flags in facts["devices"].items() if flags is not None
+    }
     assert not any(one.redirects for one in controls.values())
     text, facts = load("036")
     assert [one.slot for one in pci.parse_acs(text) if one.redirects] == facts["acs_redirect_on"]
