@@ -23,7 +23,8 @@ class RasPeer:
 
 @dataclass(frozen=True)
 class RasCount:
-    """So many ranks of a communicator have launched up to operation `count`, or have `status`; those listed, if any."""
+    """So many ranks of a communicator have launched up to operation `count`, or have `status`, or report that error as
+    their `status`; those listed, if any."""
 
     ranks: int
     count: int | None = None
@@ -41,43 +42,30 @@ class RasComm:
     counts: Sequence[RasCount] = ()
     missing: Sequence[RasPeer] = ()
     missing_ranks: Sequence[int] = ()
-    size: int | None = None
-
-
-@dataclass(frozen=True)
-class RasGroup:
-    """A row of the table of communicators."""
-
-    comms: int
-    ranks_per_comm: str
-    ranks: int
-    status: str
-    errors: str
 
 
 @dataclass(frozen=True)
 class RasReport:
-    """One answer of RAS. `dead` and `missing` are processes; `timeouts` counts those while it gathered."""
+    """One answer of RAS. `groups`: what is wrong (or OK) with each group of its communicators; `dead` and `missing` are
+    processes."""
 
     where: str
     version: str | None = None
-    nodes: int | None = None
-    gpus: int | None = None
-    groups: Sequence[RasGroup] = ()
+    groups: Sequence[str] = ()
     comms: Sequence[RasComm] = ()
     dead: Sequence[RasPeer] = ()
     missing: Sequence[RasPeer] = ()
-    timeouts: int = 0
     events: Sequence[tuple[str, RasPeer]] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it sees communicators, and nothing wrong with any."""
+        return bool(self.groups) and all(errors == "OK" for errors in self.groups)
 
 
 _GROUP_ROW = re.compile(
-    r"^\s+(?P<group>\d+)\s+(?P<comms>\d+)\s+\S+\s+\S+\s+(?P<per>\S+)\s+(?P<ranks>\d+)\s+(?P<status>[A-Z]+)"
-    r"\s+(?P<errors>[A-Z]+(?:,[A-Z]+)*)\s*$"
+    r"^\s+(?P<group>\d+)\s+\d+\s+\S+\s+\S+\s+(?P<per>\S+)\s+\d+\s+[A-Z]+\s+(?P<errors>[A-Z]+(?:,[A-Z]+)*)\s*$"
 )
-_JOB_ROW = re.compile(r"^\s+(?P<nodes>\d+)\s+\S+\s+\S+\s+\d+\s+(?P<gpus>\d+)\s*$")
-_TOTALS = re.compile(r"^\(total\)\s+\(total\)\s+\(total\)\s*$")  # where nodes differ, above their sum
-_TOTAL_ROW = re.compile(r"^\s+(?P<nodes>\d+)\s+\d+\s+(?P<gpus>\d+)\s*$")
 _COMM = re.compile(r"^#(?P<group>\d+)\S* \((?P<id>[0-9a-f]+)\) (?P<problem>[A-Z]+)")
 _COUNT = re.compile(  # a rank that is alone is named in the same line
     r"^\s+(?:(?P<ranks>\d+) ranks?|Rank \d+) (?:has|have) "
@@ -91,10 +79,17 @@ _PROCESS = re.compile(r"Process (?P<pid>\d+) on node (?P<host>\S+?)(?: managing 
 _MONITOR = re.compile(r"^\s*\[[\d :-]+\] (?P<event>[A-Z_]+): (?P<rest>Process .*)")
 _DIFFERENT = re.compile(r"ranks have different (?:(?P<op>\w+) operation counts|status)")
 _MISSING = re.compile(r"missing ranks?:? (?P<ranks>\d[\d, -]*)")
-
-
+_REPORTED = re.compile(r"^\s+(?:(?P<ranks>\d+) ranks|Rank \d+) reported (?P<error>[\w ]+?)(?: -- .*)?$")
 _ERRORS = ("init_state", "async_error")
-_NO_ERRORS = (0, 7)  # success and in progress
+# What the numbers of JSON are called in text; success and in progress are none.
+_RESULTS = {
+    1: "Unhandled CUDA error",
+    2: "System error",
+    3: "Internal error",
+    4: "Invalid argument",
+    5: "Invalid usage",
+    6: "Remote process error",
+}
 
 
 def is_ras(sample: bytes) -> bool:
@@ -141,16 +136,14 @@ def _documents(text: str) -> Iterator[Mapping[str, Any]]:
 class _TextReader:
     def __init__(self, where: str) -> None:
         self.where = where
-        self.groups: dict[str, RasGroup] = {}
+        self.groups: dict[str, str] = {}
         self.comms: list[dict[str, Any]] = []
         self.section = ""
-        self.above = ""  # the line before
         self.values: dict[str, Any] = {"dead": [], "missing": [], "events": []}
 
     def read(self, text: str) -> RasReport:
         for line in text.splitlines():
             self._line(line)
-            self.above = line
         comms = tuple(
             RasComm(**{**comm, "counts": tuple(RasCount(**one) for one in comm["counts"])}) for comm in self.comms
         )
@@ -159,8 +152,6 @@ class _TextReader:
     def _line(self, line: str) -> None:
         if version := re.match(r"NCCL version (\S+)", line):
             self.values["version"] = version[1]
-        elif job := _JOB_ROW.match(line) or (_TOTALS.match(self.above) and _TOTAL_ROW.match(line)):
-            self.values.update(nodes=int(job["nodes"]), gpus=int(job["gpus"]))
         elif row := _GROUP_ROW.match(line):
             self._group(row)
         elif comm := _COMM.match(line):
@@ -170,8 +161,6 @@ class _TextReader:
         elif event := _MONITOR.match(line):
             if process := _PROCESS.search(event["rest"]):
                 self.values["events"].append((event["event"], _peer(process)))
-        elif timeouts := re.search(r"Encountered (\d+) communication timeouts?", line):
-            self.values["timeouts"] = int(timeouts[1])
         elif (process := _PROCESS.search(line)) and self.section in ("DEAD", "INCOMPLETE"):
             self.values["dead" if self.section == "DEAD" else "missing"].append(_peer(process))
         elif self.comms and self.section == "comm":
@@ -179,9 +168,7 @@ class _TextReader:
 
     def _group(self, row: re.Match[str]) -> None:
         if row["per"] != "0":  # memory that NCCL has not filled (2.27.3)
-            self.groups[row["group"]] = RasGroup(
-                int(row["comms"]), row["per"], int(row["ranks"]), row["status"], row["errors"]
-            )
+            self.groups[row["group"]] = row["errors"]
 
     def _comm(self, comm: re.Match[str]) -> None:
         self.section = "comm" if comm["group"] in self.groups or not self.groups else "empty"
@@ -202,9 +189,12 @@ class _TextReader:
             comm["counts"].append(
                 {"ranks": int(count["ranks"] or 1), "count": number, "status": count["status"], "listed": listed}
             )
+        elif reported := _REPORTED.match(line):
+            listed = (_peer(rank, int(rank["rank"])),) if rank else ()
+            comm["counts"].append({"ranks": int(reported["ranks"] or 1), "status": reported["error"], "listed": listed})
         elif rank and comm["counts"]:
             comm["counts"][-1]["listed"] += (_peer(rank, int(rank["rank"])),)
-        elif rank and comm["problem"] == "INCOMPLETE":  # below ERROR, ranks answer and tell of an error
+        elif rank and comm["problem"] == "INCOMPLETE":
             comm["missing"] = (*comm.get("missing", ()), _peer(rank, int(rank["rank"])))
         elif missing := _MISSING.search(line):
             comm["missing_ranks"] = tuple(int(one) for one in re.findall(r"\d+", missing["ranks"]))
@@ -229,34 +219,39 @@ def _from_json(document: Mapping[str, Any], where: str) -> RasReport:
     return RasReport(
         where,
         document.get("nccl_version"),
-        groups=tuple(
-            RasGroup(1, str(comm.get("size")), len(comm.get("ranks", ())), "", problem)
-            for comm in communicators
-            for problem in [",".join(sorted({one.problem for one in _json_comms(comm)}))]
-        ),
+        groups=tuple(",".join(sorted({one.problem for one in _json_comms(comm)})) for comm in communicators),
         comms=tuple(comms),
         dead=tuple(dead),
-        timeouts=int(document.get("ras", {}).get("timeouts_count", 0)),
         events=tuple(events),
     )
 
 
 def _json_comms(comm: Mapping[str, Any]) -> list[RasComm]:
     """What is wrong with a communicator, or that nothing is."""
-    identity, size, ranks = str(comm.get("hash", "")), comm.get("size"), comm.get("ranks", ())
+    identity, ranks = str(comm.get("hash", "")), comm.get("ranks", ())
     absent = comm.get("missing_ranks", ())
     missing = tuple(_json_peer(rank) for rank in absent if rank.get("status", {}).get("unresponsive", True))
     found: list[RasComm] = []
     if missing:
-        known = tuple(peer.rank for peer in missing if peer.rank is not None)
-        found.append(RasComm(identity, "INCOMPLETE", missing=missing, missing_ranks=known, size=size))
+        found.append(RasComm(identity, "INCOMPLETE", missing=missing))
     statuses = _json_statuses(ranks, [rank for rank in absent if not rank.get("status", {}).get("unresponsive", True)])
     if len(statuses) > 1:
-        found.append(RasComm(identity, "MISMATCH", counts=tuple(statuses), size=size))
-    found += [RasComm(identity, "MISMATCH", op, tuple(counts), size=size) for op, counts in _json_counts(ranks)]
-    if any(rank.get("status", {}).get(name, 0) not in _NO_ERRORS for rank in ranks for name in _ERRORS):
-        found.append(RasComm(identity, "ERROR", size=size))
-    return found or [RasComm(identity, "OK", size=size)]
+        found.append(RasComm(identity, "MISMATCH", counts=tuple(statuses)))
+    found += [RasComm(identity, "MISMATCH", op, tuple(counts)) for op, counts in _json_counts(ranks)]
+    if errors := _json_errors(ranks):
+        found.append(RasComm(identity, "ERROR", counts=errors))
+    return found or [RasComm(identity, "OK")]
+
+
+def _json_errors(ranks: Sequence[Mapping[str, Any]]) -> list[RasCount]:
+    """Which ranks report which error, of their initialisation or later."""
+    by_error: dict[str, list[RasPeer]] = {}
+    for rank in ranks:
+        status = rank.get("status", {})
+        told = next((error for name in _ERRORS if (error := _RESULTS.get(status.get(name)))), None)
+        if told:
+            by_error.setdefault(told, []).append(_json_peer(rank))
+    return [RasCount(len(peers), None, error, tuple(peers)) for error, peers in by_error.items()]
 
 
 def _json_statuses(ranks: Sequence[Mapping[str, Any]], left: Sequence[Mapping[str, Any]]) -> list[RasCount]:

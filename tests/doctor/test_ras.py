@@ -61,7 +61,7 @@ def test_a_rank_alone_in_its_status_is_named() -> None:
     assert finding.code == "hang.teardown" and finding.ranks == (5,)
 
 
-def test_ranks_that_report_an_error_are_not_absent() -> None:
+def test_who_reports_an_error_of_its_own_is_named_and_not_absent() -> None:
     text = f"""#0-0 (00ab) ERROR
   Asynchronous errors on 3 ranks
   2 ranks reported Remote process error
@@ -69,10 +69,15 @@ def test_ranks_that_report_an_error_are_not_absent() -> None:
   Rank 2 -- {_TAIL}
   Rank 0 reported System error -- {_TAIL}
 """
-    assert parse_ras(text, "x").comms[0].missing == () and _found(text) == []
+    assert parse_ras(text, "x").comms[0].missing == ()
+    (finding,) = _found(text)
+    assert (finding.code, finding.ranks, finding.hosts) == ("cascade.remote_error", (0,), ("10.1.0.9",))
+    told = _document([_rank(0, async_error=2), _rank(1, async_error=6), _rank(2, init_state=7)], [])
+    (finding,) = _found(told)
+    assert finding.ranks == (0,) and "rank 0: System error; rank 1: Remote process error" in finding.cause
 
 
-def test_uneven_nodes_have_a_row_of_totals_and_unfilled_groups_are_passed_over() -> None:
+def test_uneven_nodes_mislead_nobody_and_unfilled_groups_are_passed_over() -> None:
     text = f"""Job summary
 ===========
 
@@ -100,8 +105,7 @@ Communicators... (0.000s)
   Rank 105745522 -- {_TAIL}
 """
     report = parse_ras(text, "x")
-    assert (report.nodes, report.gpus) == (2, 10)
-    assert [group.errors for group in report.groups] == ["INCOMPLETE,MISMATCH"]
+    assert report.groups == ("INCOMPLETE,MISMATCH",)
     assert [peer.rank for comm in report.comms for peer in comm.missing] == [9]
 
 
@@ -133,7 +137,10 @@ def test_json_tells_of_all_operations_of_states_and_of_health() -> None:
 
 def test_a_rank_that_answers_but_left_its_communicator_is_not_absent() -> None:
     left = {"rank": 1, "host": "a", "pid": 1, "status": {"unresponsive": False, "considered_dead": False}}
-    assert _found(_document([_rank(0)], [left])) == []
+    (finding,) = _found(_document([_rank(0)], [left]))
+    assert finding.code == "hang.teardown" and finding.ranks == (0,) and "rank 1 not in it" in finding.cause
+    (finding,) = _found(_document([_rank(0, init_state=7)], [left]))
+    assert finding.code == "hang.rendezvous" and finding.ranks == (1,)
     (finding,) = _found(_document([_rank(0)], [left | {"status": {"unresponsive": True}}]))
     assert finding.ranks == (1,)
 
