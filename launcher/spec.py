@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from launcher.errors import InputError
+from workloads.common import states
 
-AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")  # outermost first, the order of torchtitan
+AXES = states.AXES
 EXPERT_AXIS = "ep"  # a second view of dp_shard x cp x tp: it divides their product and adds no ranks
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from workloads.common import states
+
 Point = Literal["start", "data", "forward", "reduce", "checkpoint"]
-WORKLOADS = ("ddp", "zero", "fsdp", "hsdp", "tp", "pp", "cp", "ep", "nd")
+WORKLOADS = tuple(states.WORKLOADS)
 BACKENDS = ("gloo", "nccl")
 COMMON = {"rank": "1", "step": "5"}  # steps count from 1, as they are printed
 FOREVER = "1e9"

@@ -14,7 +14,8 @@ import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+from workloads.common.states import AXES
+
 DATA_AXES = ("dp_replicate", "dp_shard")  # ranks that differ here read different sequences; all others read the same
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")  # outermost first, the order of torchtitan
 State = Literal["data", "parameters", "gradients", "optimizer", "activations"]
 STATES: tuple[State, ...] = ("data", "parameters", "gradients", "optimizer", "activations")
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send"]
