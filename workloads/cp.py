@@ -36,8 +36,7 @@ class CPOptions(Options):
 
 def layout_of(job: Job) -> Layout:
     """How the cp axis shares a sequence; with impl ulysses all of it shares the heads. Raises ValueError."""
-    options, degree = job.options, job.mesh.degree("cp")
-    assert isinstance(options, CPOptions)
+    options, degree = CPOptions.of(job), job.mesh.degree("cp")
     share = degree if options.impl == "ulysses" else options.ulysses
     if degree % share:
         raise ValueError(f"ulysses={share} does not divide cp={degree}")
@@ -46,12 +45,12 @@ def layout_of(job: Job) -> Layout:
 
 def spread_attention(model: Transformer, job: Job) -> None:
     """Let every layer's attention see the tokens of the whole cp axis."""
-    assert isinstance(job.options, CPOptions)
-    attention = context_attention(job.mesh.view("cp"), job.options.impl, layout_of(job))
+    options = CPOptions.of(job)
+    attention = context_attention(job.mesh.view("cp"), options.impl, layout_of(job))
     for block in model.layers.values():
         assert isinstance(block, Block)
         block.attention.attention_fn = attention
-        block.attention.causal = job.options.causal
+        block.attention.causal = options.causal
 
 
 def positions_of(job: Job) -> Tensor:
@@ -64,9 +63,8 @@ class CP(HSDP):
     axes = ("dp_replicate", "dp_shard", "cp")
 
     def rows(self, job: Job) -> tuple[str, ...]:
-        assert isinstance(job.options, CPOptions)
         hops = {"allgather": "cp_allgather", "torch-allgather": "cp_allgather", "ulysses": "cp_ulysses"}
-        return (hops.get(job.options.impl, "cp_ring"), "hsdp", "zero3")
+        return (hops.get(CPOptions.of(job).impl, "cp_ring"), "hsdp", "zero3")
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
         spread_attention(model, job)

@@ -56,7 +56,7 @@ class DDP(Strategy):
     axes = ("dp_replicate",)
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        options = _options(job)
+        options = DDPOptions.of(job)
         self.tune_blocks(model, job)
         materialize([model], job.world.device, self.weights(job))
         size = _fastest(model, job) if options.sweep_buckets else options.bucket_mb
@@ -76,7 +76,7 @@ class DDP(Strategy):
             block.checkpointing = job.options.recompute
 
     def optimizer(self, part: nn.Module, job: Job) -> torch.optim.Optimizer:
-        inner, options = super().optimizer(part, job), _options(job)
+        inner, options = super().optimizer(part, job), DDPOptions.of(job)
         if not options.local_sgd:
             return inner
         from torch.distributed.optim import PostLocalSGDOptimizer  # its import compiles a dozen optimizers
@@ -92,13 +92,8 @@ class DDP(Strategy):
         part.require_backward_grad_sync = last  # what DDP.no_sync() sets, without nesting the loop in a context
 
 
-def _options(job: Job) -> DDPOptions:
-    assert isinstance(job.options, DDPOptions)
-    return job.options
-
-
 def _wrap(model: Transformer, job: Job, bucket_mb: float) -> DistributedDataParallel:
-    options = _options(job)
+    options = DDPOptions.of(job)
     wrapped = DistributedDataParallel(
         model,
         process_group=job.mesh.view("dp_replicate").get_group(),
@@ -116,7 +111,7 @@ def _fastest(model: Transformer, job: Job, repeats: int = 3) -> float:
     """Time forward and backward with each size of --sweep-buckets; the slowest rank's time decides."""
     times: dict[float, float] = {}
     tokens = torch.zeros(1, job.options.seq, dtype=torch.int64, device=job.world.device)
-    for size in map(float, _options(job).sweep_buckets.split(",")):
+    for size in map(float, DDPOptions.of(job).sweep_buckets.split(",")):
         wrapped = _wrap(model, job, size)
         for repeat in range(-2, repeats):  # the first two passes build and rebuild the buckets
             if repeat == 0:

@@ -44,8 +44,7 @@ class EPOptions(Options):
 
 def parallelize_experts(model: nn.Module, job: Job) -> None:
     """Spread every mixture's experts over ep, and shard each expert over the ranks that hold it."""
-    mesh, options = job.mesh, job.options
-    assert isinstance(options, EPOptions)
+    mesh, options = job.mesh, EPOptions.of(job)
     holders = mesh.expert["dp_replicate", "ep_shard"] if mesh.degree("dp_replicate") > 1 else mesh.expert["ep_shard"]
     micro_batches = options.accumulate if mesh.degree("pp") == 1 else 1  # a pipeline scales whole gradients itself
     for moe in mixtures(model):

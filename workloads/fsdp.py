@@ -84,16 +84,14 @@ class FSDP(Strategy):
     axes: Sequence[str] = ("dp_shard",)
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        assert isinstance(job.options, FSDPOptions)
         self.tune_blocks(model, job)
-        shard(model, job.mesh.sharded, job.options)
+        shard(model, job.mesh.sharded, FSDPOptions.of(job))
         return [model]
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         assert isinstance(part, FSDPModule)
-        assert isinstance(job.options, FSDPOptions)
         part.set_requires_gradient_sync(last)
-        if job.options.keep_gathered:
+        if FSDPOptions.of(job).keep_gathered:
             part.set_reshard_after_backward(last)
 
 

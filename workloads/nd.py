@@ -60,7 +60,7 @@ class ND(PP):
     def weights(self, job: Job) -> Source:
         source = super().weights(job)
         degree = job.mesh.degree("tp")
-        return fused_source(source, job.config, degree) if degree > 1 and self._of(job).fused else source
+        return fused_source(source, job.config, degree) if degree > 1 and NDOptions.of(job).fused else source
 
     def rows(self, job: Job) -> tuple[str, ...]:
         return rows_for(job.mesh.degrees)
@@ -72,7 +72,7 @@ class ND(PP):
         return [model]
 
     def parallelize_stage(self, part: Transformer, job: Job) -> None:
-        mesh, options = job.mesh, self._of(job)
+        mesh, options = job.mesh, NDOptions.of(job)
         if mesh.degree("tp") > 1:
             self._cut_tensors(part, job)
         if mesh.degree("cp") > 1:
@@ -86,7 +86,7 @@ class ND(PP):
             part.set_reshard_after_forward(False)  # gathered once a step, for all micro-batches
 
     def _cut_tensors(self, part: Transformer, job: Job) -> None:
-        mesh, options = job.mesh.view("tp"), self._of(job)
+        mesh, options = job.mesh.view("tp"), NDOptions.of(job)
         if job.config.experts and not options.sequence_parallel:
             raise ValueError("tp with experts needs --sequence-parallel: each tp rank routes its own tokens")
         cut(part, mesh, options)
@@ -101,7 +101,7 @@ class ND(PP):
     local_batch = CP.local_batch
 
     def loss_context(self, job: Job) -> AbstractContextManager[None]:
-        return loss_parallel() if job.mesh.degree("tp") > 1 and self._of(job).loss_parallel else nullcontext()
+        return loss_parallel() if job.mesh.degree("tp") > 1 and NDOptions.of(job).loss_parallel else nullcontext()
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         assert isinstance(part, FSDPModule)
@@ -120,11 +120,6 @@ class ND(PP):
     def finish(self, parts: list[nn.Module], job: Job) -> None:
         if job.mesh.degree("pp") > 1:
             super().finish(parts, job)
-
-    @staticmethod
-    def _of(job: Job) -> NDOptions:
-        assert isinstance(job.options, NDOptions)
-        return job.options
 
 
 if __name__ == "__main__":

@@ -107,14 +107,14 @@ class TP(FSDP):
     axes = ("dp_replicate", "dp_shard", "tp")
 
     def rows(self, job: Job) -> tuple[str, ...]:
-        return ("tp_sequence" if self._of(job).sequence_parallel else "tp", "hsdp", "zero3")
+        return ("tp_sequence" if TPOptions.of(job).sequence_parallel else "tp", "hsdp", "zero3")
 
     def weights(self, job: Job) -> Source:
         source = super().weights(job)
-        return fused_source(source, job.config, job.mesh.degree("tp")) if self._of(job).fused else source
+        return fused_source(source, job.config, job.mesh.degree("tp")) if TPOptions.of(job).fused else source
 
     def parallelize(self, model: Transformer, job: Job) -> list[nn.Module]:
-        options = self._of(job)
+        options = TPOptions.of(job)
         cut(model, job.mesh.view("tp"), options)
         if options.async_tp and job.world.rank == 0:
             print(enable_async_tp(job.mesh.view("tp"), options), flush=True)
@@ -124,16 +124,11 @@ class TP(FSDP):
         return [model]
 
     def loss_context(self, job: Job) -> AbstractContextManager[None]:
-        return loss_parallel() if self._of(job).loss_parallel else nullcontext()
+        return loss_parallel() if TPOptions.of(job).loss_parallel else nullcontext()
 
     def synchronize_gradients(self, part: nn.Module, last: bool, job: Job) -> None:
         if job.wraps:
             super().synchronize_gradients(part, last, job)
-
-    @staticmethod
-    def _of(job: Job) -> TPOptions:
-        assert isinstance(job.options, TPOptions)
-        return job.options
 
 
 if __name__ == "__main__":

@@ -74,8 +74,7 @@ class ZeRO(Strategy):
 
 
 def _stage(job: Job) -> int:
-    assert isinstance(job.options, ZeROOptions)
-    return job.options.stage
+    return ZeROOptions.of(job).stage
 
 
 if __name__ == "__main__":

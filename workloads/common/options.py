@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from workloads.common.config import PRESETS, ModelConfig, preset
+
+if TYPE_CHECKING:
+    from workloads.common.strategy import Job
 
 T = TypeVar("T", bound="Options")
 
@@ -65,6 +68,12 @@ class Options:
     def __post_init__(self) -> None:
         if self.count and self.dtype == "float64":
             raise ValueError("count: the table has no float64: add --no-count")
+
+    @classmethod
+    def of(cls: type[T], job: Job) -> T:
+        """The options of a job whose workload has these."""
+        assert isinstance(job.options, cls)
+        return job.options
 
     def model(self) -> ModelConfig:
         return preset(self.preset, layers=self.layers, experts=self.experts, top_k=self.top_k, dropout=self.dropout)
