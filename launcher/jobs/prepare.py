@@ -16,7 +16,7 @@ from launcher.errors import InputError
 from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine, hosts_to_take
 from launcher.jobs.endpoint import agree_on_endpoint, local_meeting
 from launcher.jobs.record import JobRecord, RankRecord
-from launcher.jobs.request import RunRequest, build_spec, candidate_hosts, environments
+from launcher.jobs.request import Environments, RunRequest, build_spec, candidate_hosts, environments
 from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import new_job_id
 from launcher.render import NodeLaunch, NodePlan, Rendezvous, Settings, render_node
@@ -26,6 +26,8 @@ from launcher.spec import JobSpec
 if TYPE_CHECKING:  # a supervisor starts without the inventory's models
     from launcher.inventory import Cluster
     from launcher.slurm.script import Script
+
+FROM_STEP_0 = "without shared_filesystem no host can read another's checkpoints: a restart begins at step 0"
 
 
 @dataclass(frozen=True)
@@ -75,25 +77,16 @@ def prepare(request: RunRequest) -> Prepared:
     candidates = candidate_hosts(cluster, request.exclude)
     shape = build_spec(request, cluster, candidates, None)
     check_restarts(shape, cluster)
-    wanted = environments(request, cluster)
-    job = new_job_id(shape.name)
+    wanted, job = environments(request, cluster), new_job_id(shape.name)
     site = open_site(cluster, hosts_to_take(shape, cluster, candidates), shape.script, shape.sync)
     try:
-        spec = build_spec(request, cluster, candidates, site.devices_per_host)
-        layout = lay_out(cluster, spec, site, job)
+        layout = lay_out(cluster, build_spec(request, cluster, candidates, site.devices_per_host), site, job)
     finally:
         site.close()
-    settings = Settings(
-        inventory_env=wanted.inventory,
-        command_line_env=wanted.command_line,
-        forwarded_env=wanted.forwarded if cluster.kind == "ssh" else {},
-        setup=cluster.setup,
-        container=cluster.container,
-        checkpoint_directory=checkpoint_directory(cluster, layout.nodes),
-    )
+    settings = settings_of(cluster, wanted, layout.nodes)
     record = JobRecord(
         job=job,
-        name=spec.name,
+        name=layout.spec.name,
         cluster=name,
         kind=cluster.kind,
         state="starting",
@@ -104,10 +97,20 @@ def prepare(request: RunRequest) -> Prepared:
         spares=cluster.spares if cluster.kind == "ssh" else (),
         **placed_fields(layout),
     )
-    notes = [*layout.notes]
-    if shape.max_restarts and settings.checkpoint_directory is None:
-        notes.append("without shared_filesystem no host can read another's checkpoints: a restart begins at step 0")
-    return Prepared(record, layout.spec, settings, layout.rendezvous, notes)
+    lone = shape.max_restarts and settings.checkpoint_directory is None
+    return Prepared(record, layout.spec, settings, layout.rendezvous, [*layout.notes, *([FROM_STEP_0] if lone else [])])
+
+
+def settings_of(cluster: Cluster, wanted: Environments, nodes: Sequence[NodePlan]) -> Settings:
+    """What the entry and the command line add to every node; this machine's ranks inherit the shell's variables."""
+    return Settings(
+        inventory_env=wanted.inventory,
+        command_line_env=wanted.command_line,
+        forwarded_env=wanted.forwarded if cluster.kind == "ssh" else {},
+        setup=cluster.setup,
+        container=cluster.container,
+        checkpoint_directory=checkpoint_directory(cluster, nodes),
+    )
 
 
 def placed_fields(layout: Layout) -> dict[str, Any]:
