@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from launcher.agent.door import Door
+from launcher.agent.stop import find_agent, sweep
 from launcher.agent.versions import node_versions
 
 CONNECT_TIMEOUT_S = 5.0
@@ -37,6 +38,21 @@ def describe_host(directory: str, paths: Sequence[str]) -> dict[str, Any]:
         "missing": [path for path in paths if not Path(path).exists()],
         "py_spy": find_py_spy(),
     }
+
+
+def muster(job: str, directory: str, paths: Sequence[str]) -> dict[str, Any]:
+    """On a Slurm node: end what an earlier run of `job` left, and say where the node is and what it has."""
+    return {
+        "topology": os.environ.get("SLURM_TOPOLOGY_ADDR", ""),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+        **sweep(job),
+        **describe_host(directory, paths),
+    }
+
+
+def alive(directory: str, node_rank: int) -> dict[str, Any]:
+    """Whether the agent of a job's node lives, and the free bytes where it writes."""
+    return {"alive": find_agent(directory, node_rank) is not None, "disk_free": disk_free(directory)}
 
 
 def find_py_spy() -> str | None:

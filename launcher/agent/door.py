@@ -6,19 +6,17 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Sequence
 from contextlib import closing, suppress
 
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports: no outgoing connection takes one meanwhile
 
 
-def free_port(avoid: Sequence[int] = ()) -> int:
+def free_port() -> int:
     """A TCP port on which nobody listens here. Raises OSError when a hundred tries find none."""
     for port in random.sample(PORTS, 100):
-        if port not in avoid:
-            with suppress(OSError), closing(socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET)) as s:
-                s.bind(("", port))
-                return port
+        with suppress(OSError), closing(socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET)) as s:
+            s.bind(("", port))
+            return port
     raise OSError("no free port between 20000 and 32000")
 
 

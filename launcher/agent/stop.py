@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,27 +28,28 @@ def stop_node(job: str, directory: str, node_rank: int, grace: float) -> dict[st
         with suppress(psutil.NoSuchProcess):
             agent.send_signal(signal.SIGTERM)
         tree.wait_for_end([agent], grace, lambda: None)
-    left = [process for process in tree.members(job, node_rank) if process.pid != os.getpid()]
-    if agent is not None and tree.is_alive(agent):
-        left.append(agent)
-    survivors = tree.end(left, SWEEP_GRACE_S)
-    return {"ended": len(left) - len(survivors), "survivors": survivors}
+    living = [agent] if agent is not None and tree.is_alive(agent) else []
+    return _end([*tree.members(job, node_rank), *living])
 
 
 def sweep(job: str) -> dict[str, Any]:
     """End every process that carries the job's mark: what a run of it that nobody ended left behind."""
-    left = [process for process in tree.members(job) if process.pid != os.getpid()]
-    survivors = tree.end(left, SWEEP_GRACE_S)
-    return {"ended": len(left) - len(survivors), "survivors": survivors}
+    return _end(tree.members(job))
 
 
-def warn_agent(directory: str, node_rank: int) -> bool:
-    """SIGUSR2 to the agent, which passes it on to its ranks; whether there is one."""
+def _end(processes: Iterable[psutil.Process]) -> dict[str, Any]:
+    others = [process for process in processes if process.pid != os.getpid()]
+    survivors = tree.end(others, SWEEP_GRACE_S)
+    return {"ended": len(others) - len(survivors), "survivors": survivors}
+
+
+def warn_agent(directory: str, node_rank: int) -> dict[str, Any]:
+    """SIGUSR2 to the agent, which passes it on to its ranks; `{"warned": whether there is one}`."""
     agent = find_agent(directory, node_rank)
     if agent is not None:
         with suppress(psutil.NoSuchProcess):
             agent.send_signal(signal.SIGUSR2)
-    return agent is not None
+    return {"warned": agent is not None}
 
 
 def find_agent(directory: str, node_rank: int) -> psutil.Process | None:
