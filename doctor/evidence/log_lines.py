@@ -20,7 +20,7 @@ _PREFIXES = tuple(
         rf"\[?(?P<host>{_NAME}):(?P<pid>\d+):\d+:\d+\]\s+",  # UCX
         rf"\[(?P<host>{_NAME}(?<!\.py)(?<!\.cc)(?<!\.cpp)):(?P<pid>\d+)\]\s+",  # Open MPI
         r"\{\"(?:log|message|msg|text)\": ?\"",  # docker's and others' JSON lines
-        r"\[(?:default|worker)?(?P<local>\d+)\]:\s?",  # torchrun -t, others
+        r"\[(?:default|worker)?\d+\]:\s?",  # torchrun -t, others: a local rank
         r"(?P<rank>\d{1,6}): ",  # srun -l
         r"\((?:\S+ )?pid=(?P<pid>\d+)(?:, ip=(?P<host>[\w.:-]+))?\)\s?",  # Ray
         rf"\[?{_TIME}\]?(?: ?\||:)?\s*",  # Kubernetes, docker, logging
@@ -56,13 +56,12 @@ _TORCH_RANK = re.compile(
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a line, as far as it tells. `device` is the CUDA index that NCCL prints, `local` a local rank."""
+    """Who wrote a line, as far as it tells. `device` is the CUDA index that NCCL prints."""
 
     host: str | None = None
     pid: int | None = None
     rank: int | None = None
     device: int | None = None
-    local: int | None = None
 
     def __str__(self) -> str:
         rank = None if self.rank is None else f"rank {self.rank}"
@@ -126,7 +125,7 @@ def _strip_prefixes(text: str, origin: Origin) -> tuple[Origin, str, float | Non
             if match and match.end():
                 values = match.groupdict()
                 when = seconds(values["time"]) if values.get("time") else when
-                numbers = {name: int(values[name]) for name in ("rank", "pid", "local") if values.get(name)}
+                numbers = {name: int(values[name]) for name in ("rank", "pid") if values.get(name)}
                 origin = replace(origin, host=values.get("host") or origin.host, **numbers)
                 text, found = text[match.end() :], True
     return origin, text, when

@@ -17,7 +17,7 @@ from doctor.evidence.log_blocks import as_bytes, decoded, text_blocks
 from doctor.evidence.log_lines import MESSAGE_LIMIT, LogLine, Origin, clean, parse_line, seconds
 from doctor.evidence.nccl_log import ProcessFacts
 from doctor.evidence.signatures import any_of, find, signatures, word_filter
-from doctor.evidence.source import Parser, Source, looks_like_text
+from doctor.evidence.source import Parser, Source, looks_like_text, named_rank
 from doctor.evidence.watchdog import WORDS, WatchdogReader
 from launcher.common.kernel_lines import (
     KERNEL_MARKS,
@@ -117,7 +117,7 @@ class LogReader:
         self.source = source
         self.name = source.name
         self.year = time.gmtime(source.path.stat().st_mtime).tm_year
-        self.default = Origin(rank=_rank_of(source.name))
+        self.default = Origin(rank=named_rank(source.name))
         self.events: dict[tuple[object, ...], LogEvent] = {}
         self.watchdog = WatchdogReader()
         self.timeouts: list[object] = []
@@ -282,13 +282,6 @@ class LogReader:
 _CONTINUATIONS = frozenset(
     ("nvls_failed", "fabric_manager", "remote_error", "peer_closed", "report_host", "rank_status")
 )
-
-
-def _rank_of(name: str) -> int | None:
-    """The rank that a file's path tells by the word, or None: a bare number may be anything."""
-    folder = re.search(r"(?:^|/)ranks?/(\d+)/", name)
-    marked = folder or re.search(r"(?i)rank[_\-.: ]?(\d+)", name.rsplit("/", 1)[-1])
-    return int(marked[1]) if marked else None
 
 
 def sniff(sample: bytes, name: str) -> float:

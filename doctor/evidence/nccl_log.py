@@ -81,7 +81,6 @@ class NcclProcess:
     nvls: bool | None = None
     connected: bool = False
     calls: Mapping[str, tuple[int, str, int]] = field(default_factory=dict)
-    calls_size: int | None = None
 
     @property
     def name(self) -> str:
@@ -108,7 +107,7 @@ _RING = re.compile(r"Channel \d+/\d+ ?: +(?P<ranks>\d+(?: +\d+)+)\s*$")
 _CHANNELS = re.compile(r"\d+ coll channels, .*channels")
 _CALL = re.compile(
     r"(?P<op>[A-Z]\w+): opCount (?P<count>[0-9a-f]+) .*?\bcount (?P<elements>\d+) .*?comm (?P<comm>0x[0-9a-f]+)"
-    r" \[nranks=(?P<size>\d+)\]"
+    r" \[nranks="
 )
 
 
@@ -241,7 +240,6 @@ class ProcessFacts:
         found = _CALL.search(text) if "opCount" in text else None
         if found:
             self.calls[found["comm"]] = (int(found["count"], 16), found["op"], int(found["elements"]))
-            self.values["calls_size"] = int(found["size"])
         return bool(found)
 
     def record(self) -> NcclProcess:

@@ -110,9 +110,7 @@ class Call:
     signature: Signature
     flags: int
     created_ns: int
-    started_ns: int | None
     frames: tuple[Frame, ...]
-    thread: str = ""
     peer: tuple[int, int] | None = None  # (source, destination) as group ranks, of send and recv
 
     @property

@@ -152,14 +152,17 @@ def looks_like_text(sample: bytes) -> bool:
     return len(bare.translate(None, bytes(range(1, 9)) + bytes(range(14, 27)))) >= 0.95 * len(bare)
 
 
-def rank_in_name(name: str) -> int | None:
-    """The rank that a path tells (`ranks/3/attempt-0/stderr`, `nccl_trace_rank_12`, `pyspy-rank0.txt`), or None."""
-    folder = re.search(r"(?:^|/)ranks?/(\d+)/", name)
-    if folder:
-        return int(folder[1])
+def named_rank(name: str) -> int | None:
+    """The rank that a path tells by that word (`ranks/3/attempt-0/stderr`, `nccl_trace_rank_12`), or None."""
     base = name.rsplit("/", 1)[-1]
-    marked = re.search(r"(?i)rank[_\-.: ]?(\d+)", base)
-    if marked:
-        return int(marked[1])
+    found = re.search(r"(?:^|/)ranks?/(\d+)/", name) or re.search(r"(?i)rank[_\-.: ]?(\d+)", base)
+    return int(found[1]) if found else None
+
+
+def rank_in_name(name: str) -> int | None:
+    """The same, where a lone number (`fr_3.pkl`) is a rank too: in names of dumps and stacks, not of logs."""
+    base = name.rsplit("/", 1)[-1]
     numbers = re.findall(r"\d+", re.sub(r"\.(?:txt|log|json|pkl|pickle|gz|out|err)$", "", base))
-    return int(numbers[-1]) if len(numbers) == 1 else None
+    lone = int(numbers[0]) if len(numbers) == 1 else None
+    named = named_rank(name)
+    return lone if named is None else named

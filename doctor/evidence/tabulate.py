@@ -185,16 +185,13 @@ class _Builder:
 
     def call(self, index: int, signature: Signature) -> Call:
         entry = self.entries[index]
-        started = entry.get("time_discovered_started_ns")
         return Call(
             self.group_of[index],
             self.seqs[index],
             signature,
             self.flags[index],
             self.created[index],
-            started if isinstance(started, int) else None,
             tuple(_frames(entry.get("frames"))),
-            str(entry.get("thread_name") or "")[:80],
             _peer(str(entry.get("profiling_name"))),
         )
 

@@ -17,7 +17,6 @@ from launcher.common.finding import Finding
 _SEQ = re.compile(r"SequenceNumber=(\d+)")
 _OP = re.compile(r"OpType=(\w+)")
 _SHAPE = re.compile(r"TensorShape=(\[[^\]]*\])")
-_DTYPE = re.compile(r"TensorDtypes=(\w+)")
 _BRANCH = "look for a branch, loop length or exception that not all ranks share"
 
 

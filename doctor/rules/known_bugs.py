@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.nccl_log import NcclProcess
+from doctor.evidence.rank_table import RankTable
 from doctor.evidence.ras import RasReport
 from doctor.evidence.stacks import Stack
 from doctor.rules import Rule, healthy
@@ -103,7 +104,9 @@ def version_of(text: str) -> Version:
 
 
 def versions(evidence: EvidenceSet) -> set[Version]:
+    """NCCL's, as its log, RAS or a dump tells them."""
     told = [one.version for one in evidence.of(NcclProcess)] + [report.version for report in evidence.of(RasReport)]
+    told += [table.library_version for table in evidence.of(RankTable) if "nccl" in table.library]
     return {version_of(version) for version in told if version}
 
 

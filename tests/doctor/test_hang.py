@@ -16,7 +16,8 @@ from doctor.diagnose import diagnose
 from doctor.discover import discover
 from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import normalised
-from doctor.evidence.rank_table import RankTable
+from doctor.evidence.rank_table import Frame, RankTable
+from doctor.evidence.stacks import Stack, Thread
 from doctor.evidence.tabulate import tabulate
 from launcher.common.finding import Finding, Verdict
 from tests.doctor.dumps import WORLD, Op, Recorder, grid, group, recorders, write_all
@@ -160,6 +161,14 @@ def test_mixed_versions_are_read_together() -> None:
     found = [tabulate(normalised(old), 0, "nccl_trace_rank_0"), *tables(ranks[1:])]
     finding = first(diagnose(EvidenceSet(found), "hang"))
     assert (finding.code, finding.ranks) == ("hang.absent_rank", (2,))
+
+
+@pytest.mark.parametrize(("version", "severity"), [("2.23.4+cuda12.4", "error"), ("2.27.3", ""), ("", "warning")])
+def test_a_known_bug_is_sure_where_the_dump_tells_the_version(version: str, severity: str) -> None:
+    (table,) = tables([recorders(1)[0].run(*STEP)])
+    stack = Stack(0, "gdb_0.txt", "gdb", (Thread("main", (Frame("ncclCommDestroy", "libnccl.so", 0),)),))
+    verdict = diagnose(EvidenceSet([replace(table, library_version=version), stack]))
+    assert [one.severity for one in verdict.findings if "2.23.4" in one.fix] == [severity] * bool(severity)
 
 
 def test_an_unknown_operation_is_compared_like_any_other() -> None:
