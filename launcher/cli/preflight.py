@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Only the first N hosts.")
 @click.option("--hosts", multiple=True, metavar="HOSTS", help="Only these hosts, e.g. gpu[01-04].")
 @click.option("--exclude", multiple=True, metavar="HOSTS", help="Hosts to leave out.")
-@click.option("--quick", "--no-bench", "quick", is_flag=True, help="Check only: no products, no collectives.")
+@click.option("--quick", is_flag=True, help="Check only: no products, no collectives.")
 @click.option("--accept", is_flag=True, help="What the hosts have now is right: compare with it from now on.")
 @json_option
 def preflight(
