@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
@@ -124,16 +124,26 @@ def find_in_logs(evidence: EvidenceSet) -> Iterator[Finding]:
     first = [event for event, step in zip(found, steps, strict=True) if step == begun] or list(found)
     ranks = sorted({int(event["rank"]) for event in first if event["rank"]} | set(ranks_of(first)))
     at = f" at step {begun}" if begun is not None else ""
+    author = name_ranks(ranks) if ranks else who(first)
+    lone = _alone_tells(ranks, found, evidence)
+    whose = f"{author} alone prints it: any rank may have made it" if lone else first[0]["what"]
     yield said(
         first,
         "numeric.nonfinite",
-        f"{name_ranks(ranks) if ranks else who(first)} met a value that is not finite{at} ({first[0]['what']}).",
+        f"{author} met a value that is not finite{at} ({whose}).",
         FIX,
         0.8 if ranks or at else 0.7,
         "warning",
-        ranks=ranks,
+        ranks=() if lone else ranks,
         step=begun,
     )
+
+
+def _alone_tells(ranks: Sequence[int], found: Sequence[LogEvent], evidence: EvidenceSet) -> bool:
+    """Whether other ranks run and tell no numbers: one that is not finite soon reaches all, who print it or not."""
+    states = [one for one in evidence.of(ProcessState) if one.rank is not None]
+    told = {one.rank for one in states if one.step is not None} | set(ranks_of(found))
+    return len(ranks) == 1 and told <= set(ranks) and len({one.rank for one in states}) > 1
 
 
 def _step(event: LogEvent) -> int | None:

@@ -13,7 +13,8 @@ from doctor.evidence.stacks import Stack, Thread
 
 Kind = Literal[
     "collective", "p2p", "rendezvous", "teardown", "dataloader", "checkpoint", "compile", "file_lock", "gil",
-    "exception", "gpu", "backward", "sleep", "lock", "subprocess", "logging", "gc", "python", "idle", "proxy", "openmp",
+    "exception", "gpu", "backward", "sleep", "thread", "subprocess", "logging", "gc", "python", "idle", "proxy",
+    "openmp",
 ]  # fmt: skip
 
 # Kinds in which a rank waits for its peers: it is a victim there, not the culprit.
@@ -95,12 +96,19 @@ _LIBRARY = re.compile(
     r"pytorch_lightning|fairseq|fairseq_cli|megatron|jax|numpy|click|workloads/common)(?:/|\.py)|\.so|<frozen|<string>|^$"
     r"|/torch/(?:distributed|nn|optim|utils|autograd|cuda|_\w+)/)"  # built from source
 )
+# How Python waits for another thread: any other frame tells more.
+_THREAD_WAIT = re.compile(
+    r"^(?:\w+\.)*(?:get|put|join|result|exception|wait|acquire|_wait_for_tstate_lock|shutdown) "
+    r"(?:.*/)?(?:queue|threading|concurrent/futures/\w+)\.py$"
+)
 _COMPILED = [(kind, re.compile(pattern)) for kind, pattern in _PATTERNS]
 _HELPERS = re.compile(
     r"tqdm|_monitor|watchdog|TensorBoard|wandb|fsspec|asyncio|ThreadPool|pin_memory|QueueFeeder|InductorSubproc|dumper|"
     r"recorder|heartbeat|pt_nccl|ncclProxy|cuda-EvtHandlr|metrics",
     re.I,
 )
+
+_NOTHING_SAID: frozenset[Kind] = frozenset({"backward", "python", "thread", "proxy", "idle"})
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def place_of(stack: Stack) -> Place:
     if place.kind == "backward":
         for thread in working_threads(stack):
             inner = place_of_thread(thread)
-            if thread is not stack.main and inner.frame and inner.kind not in ("backward", "python", "proxy", "idle"):
+            if thread is not stack.main and inner.frame and inner.kind not in _NOTHING_SAID:
                 return Place(inner.kind, inner.frame, inner.user or place.user, inner.op)
     return place
 
@@ -145,6 +153,8 @@ def place_of_thread(thread: Thread) -> Place:
     if not thread.frames:
         return Place("idle", None, None)
     innermost = thread.frames[0]
+    if _THREAD_WAIT.search(f"{innermost.name} {innermost.filename}"):
+        return Place("thread", innermost, user)
     return Place("sleep" if "sleep" in innermost.name else "python", innermost, user)
 
 

@@ -123,12 +123,14 @@ def _arrival_finding(
     suspect = witnesses.suspect(worst)
     code = "straggler.node" if by_host else _code_of(suspect.sub_cause, one.group.kind)
     who = f"Host {host} ({name_ranks(ranks)})" if by_host else name_ranks(ranks)
-    share = blamed_s / one.span_s
+    share = min(1.0, blamed_s / one.span_s)
+    at_work = suspect.place is not None and not suspect.place.waits_for_peers
     return Finding(
         code,
         "warning",
         f"{who} comes last to the collectives of {one.group.label}: the others waited {blamed_s:.2f} s of "
-        f"{one.span_s:.2f} s for it alone ({share:.0%}){since}.",
+        f"{one.span_s:.2f} s for it alone ({share:.0%}){since}."
+        + (f" When looked at, rank {worst} {suspect.does}." if at_work else ""),
         "Compare its clocks, temperature, CPU load, NUMA binding and network with a host that is not late: dlaunch "
         "preflight; py-spy on it shows which part of its step is long.",
         0.9 if not one.aligned else 0.8,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.job import JobFacts
 from doctor.evidence.processes import ProcessState
 from doctor.evidence.stacks import Stack
-from doctor.rules.places import Place, place_of
+from doctor.rules.places import Place, place_of, spot
 from launcher.common.finding import Evidence
 
 # sub-cause → (what the rank does, what helps)
@@ -76,6 +77,11 @@ SUB_CAUSES: Mapping[str, tuple[str, str]] = {
         "gave no dump",
         "See whether its host answers and its process lives; a missing dump is the first suspect.",
     ),
+    "thread": (
+        "waits for another thread of its own process",
+        "See whether that thread still runs (ddoctor stacks) or has ended: a thread's exception stands in its log, a "
+        "future keeps it until result() is called. Let the one who waits have a timeout.",
+    ),
     "python": ("runs other code", "See the line of that rank's stack: it has to come to the same call."),
 }
 # Kernel functions in which a process sleeps, where its Python frames do not say why.
@@ -110,7 +116,7 @@ class Witnesses:
 
     stacks: Mapping[int, Stack]
     states: Mapping[int, ProcessState]
-    stepping: Sequence[int] = ()  # ranks that made steps between two looks
+    stepping: Sequence[int] = ()  # ranks that made steps, or came out of a wait, between two looks
 
     def place(self, rank: int) -> Place | None:
         stack = self.stacks.get(rank)
@@ -147,15 +153,28 @@ def witnesses_of(evidence: EvidenceSet) -> Witnesses:
             states[one.rank] = one
     if all(one.dead for one in states.values()) and any(job.state == "stopped" for job in evidence.of(JobFacts)):
         states = {}  # they ended because somebody stopped the job
-    return Witnesses(stacks, states, _stepping(evidence.of(ProcessState)))
+    stepping = _stepping(evidence.of(ProcessState)) | _left_a_wait(evidence.of(Stack))
+    return Witnesses(stacks, states, sorted(stepping))
 
 
-def _stepping(states: Sequence[ProcessState]) -> list[int]:
+def _stepping(states: Sequence[ProcessState]) -> set[int]:
     steps: dict[int, set[int]] = {}
     for one in states:
         if one.rank is not None and one.step is not None and not one.dead and "/sample-" in one.where:
             steps.setdefault(one.rank, set()).add(one.step)
-    return sorted(rank for rank, seen in steps.items() if len(seen) > 1)
+    return {rank for rank, seen in steps.items() if len(seen) > 1}
+
+
+def _left_a_wait(stacks: Sequence[Stack]) -> set[int]:
+    """Ranks that one look shows in a wait for their peers, or in the backward pass, and another at another line."""
+    spots: defaultdict[int, set[str]] = defaultdict(set)
+    waited: set[int] = set()
+    for stack in stacks:
+        place = place_of(stack)
+        if stack.rank is not None and (frame := place.user or place.frame):
+            spots[stack.rank].add(spot(frame))
+            waited |= {stack.rank} if place.waits_for_peers or place.kind == "backward" else set()
+    return {rank for rank in waited if len(spots[rank]) > 1}
 
 
 def _by_place(place: Place, state: ProcessState | None) -> str:

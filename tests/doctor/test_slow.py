@@ -16,6 +16,8 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView, normalised
 from doctor.evidence.job import JobFacts
 from doctor.evidence.kineto import overlap, times_of, union
+from doctor.evidence.log_lines import Origin
+from doctor.evidence.logs import LogEvent
 from doctor.evidence.processes import ProcessState
 from doctor.evidence.tabulate import tabulate
 from doctor.rules.arrival import onset
@@ -180,6 +182,14 @@ def test_a_loss_that_is_not_finite_names_rank_and_step(tmp_path: Path) -> None:
     write_progress(tmp_path, 1, 0.01, loss="nan")
     finding = first(diagnose(discover([tmp_path])))
     assert (finding.code, finding.ranks, finding.detail["step"]) == ("numeric.nonfinite", (1,), 1)
+
+
+@pytest.mark.parametrize(("tellers", "named"), [((0, 1), (0,)), ((0,), ()), ((), ())])
+def test_who_alone_prints_the_loss_need_not_have_spoilt_it(tellers: tuple[int, ...], named: tuple[int, ...]) -> None:
+    line = LogEvent("nonfinite", "step 50 loss nan", Origin(rank=0), "stdout:6", {"what": "loss nan"})
+    states = [ProcessState(rank, "agent.json", "running", step=60 if rank in tellers else None) for rank in range(3)]
+    finding = first(diagnose(EvidenceSet([line, *states])))
+    assert (finding.code, finding.ranks, finding.detail["step"]) == ("numeric.nonfinite", named, 50)
 
 
 def kernel(name: str, start: float, length: float, **args: Any) -> dict[str, Any]:

@@ -177,3 +177,14 @@ def test_the_tree_folds_the_crowd_and_shows_outliers_first(tmp_path: Path) -> No
 
 def test_members_without_a_rank_are_listed() -> None:
     assert name_members({"3", "4", "4/pt_autograd_0", "pid77"}) == "ranks 3-4; 4/pt_autograd_0; pid77"
+
+
+def test_a_rank_that_came_out_of_a_wait_hangs_in_nothing(tmp_path: Path) -> None:
+    for look, places in ((1, (WAITING, LOADING)), (2, (LOADING, WAITING))):
+        folder = tmp_path / f"sample-{look}"
+        folder.mkdir()
+        for rank, line in enumerate(places):
+            text = PY_SPY.format(innermost=line).replace("train.py:31", f"train.py:{31 if line == WAITING else 20}")
+            (folder / f"stack-rank{rank}.txt").write_text(text)
+    verdict = diagnose(discover([tmp_path]), "hang")
+    assert [finding.code for finding in verdict.findings] == ["hang.none_slow"]
