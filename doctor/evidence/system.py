@@ -20,7 +20,7 @@ from launcher.common.node_reports import (
 )
 
 ReportKind = Literal[
-    "gpus", "gpu_table", "gpu_matrix", "nvlink", "peer_access", "ib_ports", "ib_counters", "acs", "pci_links", "dcgm",
+    "gpus", "gpu_matrix", "nvlink", "peer_access", "ib_ports", "ib_counters", "acs", "pci_links", "dcgm",
     "dcgm_links", "fabric_manager", "bandwidth", "waits", "gpu_use", "gpu_bandwidths",
 ]  # fmt: skip
 
@@ -53,7 +53,6 @@ _READERS: tuple[_Reader, ...] = (
         r"\A\s*(?:index|name|gpu_uuid|uuid|timestamp|pci\.bus_id|gpu_bus_id|driver_version)\b[\w. \[\]%]*,",
         nvidia_smi.parse_csv,
     ),
-    ("gpu_table", r"infoROM is corrupted|ERR!\s|Unknown Error.*\|", nvidia_smi.parse_table),
     ("gpu_use", r"^\|[^|\n]*\|\s*\d+MiB\s*/\s*\d+MiB\s*\|\s*\d+%", nvidia_smi.parse_utilization),
     ("gpu_bandwidths", r"^\s*D\\D\s+0\s+1\b", nvidia_smi.parse_bandwidths),
     (

@@ -82,6 +82,14 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
         ("gpu", "bus"),
         confidence=0.75,
     ),
+    "gpu_inforom": Meaning(
+        "gpu.ecc",
+        "The infoROM of GPU {bus} of {who} is corrupted: its records of memory errors and bad pages cannot be trusted.",
+        "drain the node and run dcgmi diag -r 3; have the board serviced if it stays after a cold boot",
+        ("bus",),
+        "warning",
+        0.45,
+    ),
     "driver_down": Meaning(
         "hang.teardown",
         "{who} was ending (the driver was shutting down) while NCCL was still at work in another thread.",

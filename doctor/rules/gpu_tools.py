@@ -15,6 +15,7 @@ from launcher.common.node_reports.nvidia_smi import CsvTable, SmiReport, number
 
 SPINNING = 95  # per cent: a kernel of NCCL that waits
 IN_USE_MIB = 2_000
+NO_P2P = "normal for consumer devices; on others check ACS, IOMMU and the driver (nvidia-smi topo -p2p r)"
 PCIE_AT_MOST = 120.0  # GB/s in both directions: more is NVLink
 
 
@@ -117,6 +118,26 @@ def matrices(evidence: EvidenceSet) -> Iterator[Finding]:
             )
 
 
+def peer_access(evidence: EvidenceSet) -> Iterator[Finding]:
+    """`nvidia-smi topo -p2p`: pairs between which the driver allows no P2P."""
+    for where, pairs in reports(evidence, "peer_access", dict):
+        barred = {pair: kind for pair, kind in pairs.items() if kind != "OK"}
+        if not barred:
+            yield healthy(f"nvidia-smi of {where}: P2P is allowed between all GPUs")
+            continue
+        pair, kind = next(iter(barred.items()))
+        allowed = len(pairs) - len(barred)
+        yield Finding(
+            "host.acs_iommu",
+            "info",
+            f"The driver allows P2P between {allowed} of {len(pairs)} pairs of GPUs of {where} ({kind}): "
+            "other transfers go through host memory.",
+            NO_P2P,
+            0.4,
+            evidence=note(where, f"{pair[0]} and {pair[1]}: {kind}"),
+        )
+
+
 def idle(evidence: EvidenceSet) -> Iterator[Finding]:
     """nvidia-smi's table of a hang: who waits in a collective is at 100 %, who does not come to it is idle."""
     for where, use in reports(evidence, "gpu_use", dict):
@@ -161,6 +182,7 @@ RULES = (
     Rule(("hang.absent_rank",), ("hang",), idle),
     Rule(("gpu.nvlink_missing", "host.pcie_degraded"), ("straggler",), bandwidths),
     Rule(("gpu.nvlink_missing",), ("mesh", "straggler"), matrices),
+    Rule(("host.acs_iommu",), ("mesh", "straggler"), peer_access),
     Rule(("gpu.clock_throttled", "gpu.ecc", "gpu.fabric_manager", "gpu.xid"), ("straggler",), gpus),
     Rule(("gpu.ecc", "gpu.clock_throttled", "host.pcie_degraded"), ("straggler",), gpu_tables),
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from doctor.evidence import EvidenceSet
 from doctor.rules import Rule
 from doctor.rules.events import by_fields, events_of, hosts_of, said, who
+from doctor.rules.gpu_tools import NO_P2P
 from doctor.text import fold_hosts, name_ranks
 from launcher.common.finding import Finding
 
@@ -146,7 +147,7 @@ def peer_links(evidence: EvidenceSet) -> Iterator[Finding]:
             found,
             "host.acs_iommu",
             f"The driver allows no P2P between GPUs of {who(found)}: transfers go through host memory.",
-            "normal for consumer devices; on others check ACS, IOMMU and the driver (nvidia-smi topo -p2p r)",
+            NO_P2P,
             0.4,
             "info",
         )

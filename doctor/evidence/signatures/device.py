@@ -96,6 +96,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("gpu_contained", "ontained", r"(?P<error>(?:[Cc]ontained|an exception was raised that).*memory error)"),
     ("gpu_lost", "is lost", r"(?:GPU (?P<bus>[0-9A-Fa-f:.]+) |the )?(?P<error>GPU is lost|is lost\.? ?Reboot)"),
     ("gpu_unread", "ERR!", r"^\|?\s*(?P<gpu>\d+)\s+[A-Z].*\bERR!.*\b(?P<bus>[0-9A-F]{8}:[0-9A-F:.]+)"),  # nvidia-smi
+    ("gpu_inforom", "infoROM is corrupted", r"infoROM is corrupted at gpu (?P<bus>[0-9A-Fa-f:.]+)"),  # below the table
     ("gpu_lost", "allen off the bus", r"(?P<error>fallen off the bus)"),
     (
         "gpu_lost",

@@ -194,18 +194,6 @@ def parse_matrix(text: str) -> dict[tuple[str, str], str]:
     return pairs
 
 
-def parse_table(text: str) -> dict[str, object]:
-    """Default table: driver, cuda, whether the process table is there, and the warnings after it."""
-    driver = re.search(r"Driver Version:\s*(\S+)", text)
-    cuda = re.search(r"CUDA(?: UMD)? Version:\s*(\S+)", text)
-    return {
-        "driver": driver and driver[1],
-        "cuda": cuda and cuda[1],
-        "processes_table": "Processes:" in text,
-        "warnings": re.findall(r"^WARNING: .*\S", text, re.MULTILINE),
-    }
-
-
 def parse_utilization(text: str) -> dict[int, tuple[int, int]]:
     """Default table: GPU index → (utilization in per cent, memory in use in MiB)."""
     found: dict[int, tuple[int, int]] = {}
