@@ -33,7 +33,6 @@ class Section:
     program: str
     arguments: Sequence[str]
     lines: Callable[[Any], list[str]]
-    to_file: bool  # whether `--json` takes a file; else the document goes to stdout
 
     @property
     def command(self) -> list[str]:
@@ -41,17 +40,17 @@ class Section:
 
 
 SECTIONS: Mapping[str, Section] = {
-    "launch": Section("launch", ("--rounds", "3"), pages.launch, True),
-    "hosts": Section("hosts", ("--hosts", "64"), pages.hosts, True),
-    "preflight": Section("preflight", ("--hosts", "64"), pages.preflight, True),
-    "slurm": Section("slurm", (), pages.slurm, True),
-    "placement": Section("placement", (), pages.placement, False),
-    "plan": Section("plan", (), pages.plan, True),
-    "tui": Section("tui", (), pages.tui, False),
-    "doctor": Section("doctor", (), pages.doctor, True),
-    "doctor-large": Section("doctor", ("--ranks", "16384", "--reduced", "--no-peer"), pages.doctor, True),
-    "doctor-log": Section("doctor", ("--log", "300"), pages.doctor_log, True),
-    "workloads": Section("workloads", (), pages.workloads, False),
+    "launch": Section("launch", ("--rounds", "3"), pages.launch),
+    "hosts": Section("hosts", ("--hosts", "64"), pages.hosts),
+    "preflight": Section("preflight", ("--hosts", "64"), pages.preflight),
+    "slurm": Section("slurm", (), pages.slurm),
+    "placement": Section("placement", (), pages.placement),
+    "plan": Section("plan", (), pages.plan),
+    "tui": Section("tui", (), pages.tui),
+    "doctor": Section("doctor", (), pages.doctor),
+    "doctor-large": Section("doctor", ("--ranks", "16384", "--reduced", "--no-peer"), pages.doctor),
+    "doctor-log": Section("doctor", ("--log", "300"), pages.doctor_log),
+    "workloads": Section("workloads", (), pages.workloads),
 }
 
 
@@ -87,9 +86,8 @@ def measured(section: Section) -> Any:
     """The document of one program. Its exit status may say that a limit was missed, and the document still counts."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "result.json")
-        argv = [sys.executable, *section.command[1:], "--json", *([str(file)] if section.to_file else [])]
-        with file.open("w") if not section.to_file else open(os.devnull, "w") as out:  # noqa: PTH123
-            subprocess.run(argv, cwd=ROOT, stdout=out, check=False)
+        argv = [sys.executable, *section.command[1:], "--json", str(file)]
+        subprocess.run(argv, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         try:
             return json.loads(file.read_text())
         except (OSError, ValueError):

@@ -1,10 +1,10 @@
 """The doctor against torchfrtrace on the same dumps in the same run: CPU, time and memory.
 
-python bench/doctor.py                  256 ranks × 2,000 entries (tp8 + dp + world), both analysers
-python bench/doctor.py --ranks 1024     the large one; torchfrtrace alone takes minutes
-python bench/doctor.py --ranks 16384 --reduced --no-peer     from the records that nodes reduce
-python bench/doctor.py --log 1000       NCCL INFO log of 1,000 MB against grep -c
-python bench/doctor.py --json FILE      writes the result too
+python -m bench.doctor                  256 ranks × 2,000 entries (tp8 + dp + world), both analysers
+python -m bench.doctor --ranks 1024     the large one; torchfrtrace alone takes minutes
+python -m bench.doctor --ranks 16384 --reduced --no-peer     from the records that nodes reduce
+python -m bench.doctor --log 1000       NCCL INFO log of 1,000 MB against grep -c
+python -m bench.doctor --json FILE      writes the result too
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Time and memory of placement on clusters of three levels, up to 16,384 ranks, and how they grow.
 
-python bench/placement.py            a table, and whether 16,384 ranks take at most 2 s and 500 MB
-python bench/placement.py --json     the same as one JSON document
+    python -m bench.placement [--json FILE]
+
+The aim: 16,384 ranks within 2 s and 500 MB.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 DEVICES = 8
 LEAF = 16  # nodes under one leaf switch
@@ -49,7 +51,7 @@ def measure(ranks: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -58,17 +60,17 @@ def main() -> None:
     rows = [in_own_process(size) for size in SIZES]
     largest = rows[-1]
     fits = largest["seconds"] <= LIMIT_S and largest["peak_mb"] <= LIMIT_MB
+    print("\n".join(table(rows)))
+    print(f"{largest['ranks']} ranks within {LIMIT_S:g} s and {LIMIT_MB:g} MB: {'yes' if fits else 'no'}")
     if options.json:
-        print(json.dumps({"schema": 1, "rows": rows, "within_limits": fits}))
-    else:
-        print("\n".join(table(rows)))
-        print(f"{largest['ranks']} ranks within {LIMIT_S:g} s and {LIMIT_MB:g} MB: {'yes' if fits else 'no'}")
+        options.json.write_text(json.dumps({"rows": rows, "within_limits": fits}))
     sys.exit(not fits)
 
 
 def in_own_process(size: int) -> dict[str, float]:
     """A process for each size, so that peak memory is its own."""
-    done = subprocess.run([sys.executable, __file__, "--one", str(size)], capture_output=True, text=True, check=True)
+    argv = [sys.executable, "-m", "bench.placement", "--one", str(size)]
+    done = subprocess.run(argv, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

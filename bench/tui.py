@@ -1,6 +1,6 @@
 """What `dlaunch top` costs: CPU, memory, first paint and key to paint, in a real terminal (a pty) of 200 x 50.
 
-    python bench/tui.py [--seconds 20] [--json]
+    python -m bench.tui [--seconds 20] [--json FILE]
 
 `memory feed` measures drawing alone (the ranks' values are made in the process); `files` lets another process write
 the samples of every host as agents do, and measures reading, parsing and drawing. `bare` is a Textual app with one
@@ -230,7 +230,7 @@ def from_files(ranks: int, seconds: float) -> Measured:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     parser.add_argument("--ranks", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--watch", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
@@ -262,10 +262,9 @@ def measure_all(sizes: list[int], seconds: float) -> list[Measured]:
     return results
 
 
-def report(results: list[Measured], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"schema": 1, "results": [asdict(result) for result in results]}))
-        return
+def report(results: list[Measured], file: Path | None) -> None:
+    if file:
+        file.write_text(json.dumps({"results": [asdict(result) for result in results]}))
     print(f"{'case':8} {'ranks':>6}  {'CPU':>7} {'RSS':>8} {'first paint (CPU)':>20} {'key to paint (CPU)':>20}")
     for one in results:
         cost = f"{one.case:8} {one.ranks:6}  {one.cpu:6.1%} {one.rss:5.0f} MB"

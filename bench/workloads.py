@@ -1,7 +1,7 @@
 """Our training step against a minimal hand-written loop over the same model, in the same run.
 
-python bench/workloads.py                    FSDP and DDP on two ranks, and one process for the scaling
-python bench/workloads.py --ranks 4 --preset 38M --json
+    python -m bench.workloads                   FSDP and DDP on two ranks, and one process for the scaling
+    python -m bench.workloads --ranks 4 --preset 38M --json FILE
 
 Both loops run on the same ranks in turns, so that whatever else the machine does meets both; the figure of each is the
 median time from one step to the next, by the clock and of the rank's CPUs, which other load moves less. Ours includes
@@ -224,30 +224,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--steps", type=int, default=25, help="per turn")
     parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of the table")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to this file")
     options = parser.parse_args(argv)
     setting = Setting(options.preset, options.batch, options.seq, options.steps, options.turns)
-    if not options.json:
-        print(
-            f"{'':6}{'ranks':>6}{'ours':>12}{'minimal':>12}{'overhead':>10}{'of CPU':>8}{'tokens/s':>12}{'scaling':>9}"
-        )
+    print(f"{'':6}{'ranks':>6}{'ours':>12}{'minimal':>12}{'overhead':>10}{'of CPU':>8}{'tokens/s':>12}{'scaling':>9}")
     results: list[Comparison] = []
     for strategy in OURS:
         one = compare(strategy, 1, setting)
         for result in (one, compare(strategy, options.ranks, setting)):
             results.append(result)
-            if not options.json:
-                print(row(result, one), flush=True)
+            print(row(result, one), flush=True)
     costs = instruments(results[1], setting)
+    for cost in costs:
+        print(f"{cost.what}: {cost.cost_s * 1e6:.1f} µs, {cost.per_step:.0f} a step: {cost.share:.2%} of it")
     if options.json:
         found = [
             {**asdict(result), "overhead": result.overhead, "cpu_overhead": result.cpu_overhead} for result in results
         ]
-        costs_found = [asdict(cost) for cost in costs]
-        print(json.dumps({"schema": 1, "setting": asdict(setting), "results": found, "instruments": costs_found}))
-    else:
-        for cost in costs:
-            print(f"{cost.what}: {cost.cost_s * 1e6:.1f} µs, {cost.per_step:.0f} a step: {cost.share:.2%} of it")
+        document = {"setting": asdict(setting), "results": found, "instruments": [asdict(cost) for cost in costs]}
+        options.json.write_text(json.dumps(document))
 
 
 def row(result: Comparison, one: Comparison) -> str:
