@@ -67,13 +67,9 @@ class Strategy:
         """The workload's, by its file."""
         return Path(sys.modules[type(self).__module__].__file__ or "").stem
 
-    def default_mesh(self, world: World) -> dict[str, int]:
-        """Degrees where neither --mesh nor $DLAUNCH_MESH gives any."""
-        return default_degrees(self.name, world.nodes, world.local_size)
-
     def degrees(self, given: dict[str, int], world: World) -> dict[str, int]:
-        """The mesh, from what --mesh or $DLAUNCH_MESH gives."""
-        return given or self.default_mesh(world)
+        """The mesh, from what --mesh or $DLAUNCH_MESH gives; where neither does, the workload's own."""
+        return given or default_degrees(self.name, world.nodes, world.local_size)
 
     def tune_blocks(self, model: Transformer, job: Job) -> None:
         """Recomputation, then compilation: after blocks were cut by tensor or expert, before data parallelism wraps."""
