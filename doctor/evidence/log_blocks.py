@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from doctor.evidence.source import LINE_LIMIT, Source
+from doctor.evidence.source import Source
 
 BLOCK_BYTES = 1 << 18  # what is split into lines at once stays in the processor's caches
 
@@ -20,26 +20,9 @@ def decoded(text: str) -> str:
 
 
 def text_blocks(source: Source) -> Iterator[str]:
-    """Blocks of whole lines, each ending in a newline, byte by byte as Latin-1: text is searched faster than bytes are.
-
-    A line is cut at 64 KiB, and a gap says so.
-    """
-    tail = b""
-    cut = False  # inside a line whose first part was already given
-    for chunk in source.chunks():
-        data = tail + chunk
-        end = data.rfind(b"\n") + 1
-        whole, tail = data[:end], data[end:]
-        if cut and end:
-            whole, cut = whole[whole.index(b"\n") + 1 :], False
-        if len(tail) > LINE_LIMIT:
-            if not cut:
-                source.note(f"a line is longer than {LINE_LIMIT:,} bytes: only its start was read")
-                whole += tail[:LINE_LIMIT] + b"\n"
-            tail, cut = b"", True
-        yield from _parts(whole.decode("latin-1"))
-    if tail and not cut:
-        yield (tail + b"\n").decode("latin-1")
+    """Pieces of whole lines, byte by byte as Latin-1: text is searched faster than bytes are."""
+    for block in source.blocks():
+        yield from _parts(block.decode("latin-1"))
 
 
 def _parts(whole: str) -> Iterator[str]:

@@ -82,29 +82,32 @@ class Source:
 
     def lines(self, limit: int = TEXT_LIMIT) -> Iterator[tuple[int, str]]:
         """(line number from 1, text without its end). A line longer than 64 KiB is cut there, and a gap says so."""
-        for number, line in enumerate(self._raw_lines(limit), start=1):
-            yield number, line.decode(errors="replace").rstrip("\r\n")
+        lines = (line for block in self.blocks(limit) for line in block.split(b"\n")[:-1])
+        for number, line in enumerate(lines, start=1):
+            yield number, self._bounded(line).decode(errors="replace").rstrip("\r\n")
+
+    def blocks(self, limit: int = TEXT_LIMIT) -> Iterator[bytes]:
+        """Pieces of whole lines, each ending in a newline. Of a line that no piece holds the first 64 KiB are given."""
+        tail = b""
+        cut = False  # inside a line whose first part was already given
+        for chunk in self.chunks(limit):
+            data = tail + chunk
+            end = data.rfind(b"\n") + 1
+            whole, tail = data[:end], data[end:]
+            if cut and end:
+                whole, cut = whole[whole.index(b"\n") + 1 :], False
+            if len(tail) > LINE_LIMIT:
+                whole += b"" if cut else self._bounded(tail) + b"\n"
+                tail, cut = b"", True
+            if whole:
+                yield whole
+        if tail and not cut:
+            yield tail + b"\n"
 
     def note(self, why: str, *, blinding: bool = True) -> None:
         gap = Gap(self.name, why, blinding)
         if gap not in self.gaps:
             self.gaps.append(gap)
-
-    def _raw_lines(self, limit: int) -> Iterator[bytes]:
-        tail = b""
-        cut = False  # inside a line whose first part was already given
-        for chunk in self.chunks(limit):
-            *whole, tail = (tail + chunk).split(b"\n")
-            for line in whole:
-                if not cut:
-                    yield self._bounded(line)
-                cut = False
-            if len(tail) > LINE_LIMIT:
-                if not cut:
-                    yield self._bounded(tail)
-                tail, cut = b"", True
-        if tail and not cut:
-            yield tail
 
     def _bounded(self, line: bytes) -> bytes:
         if len(line) > LINE_LIMIT:
