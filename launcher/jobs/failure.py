@@ -42,6 +42,7 @@ class _Candidate:
     rank: int | None
     host: str
     error: str
+    exit_status: int | None = None  # negative: the signal's number
     traceback: str = ""
     silent: bool = False  # ended, and nothing says how: with status 0, or ended by its torchrun after another's failure
 
@@ -62,7 +63,7 @@ def first_failure(views: Mapping[int, NodeView]) -> Failure | None:
     causes = [c for c in candidates if not c.silent or c.time < earliest]
     first = min(causes, key=lambda candidate: candidate.order)
     victims = sorted({c.rank for c in candidates if c.rank is not None and c.rank != first.rank})
-    return Failure(first.rank, first.host, first.error, first.traceback, tuple(victims))
+    return Failure(first.rank, first.host, first.error, first.traceback, tuple(victims), as_shell(first.exit_status))
 
 
 def _candidates(view: NodeView) -> list[_Candidate]:
@@ -80,6 +81,7 @@ def _candidates(view: NodeView) -> list[_Candidate]:
                 None,
                 view.host,
                 error,
+                status.exit_status,
                 status.message,
             )
         ]
@@ -93,9 +95,14 @@ def _of_rank(rank: RankStatus, view: NodeView) -> list[_Candidate]:
     if rank.exit_status or rank.error:
         error = rank.error or describe_exit(rank.exit_status or 0)
         echo = is_echo(f"{rank.error}\n{rank.traceback}", rank.exit_status)
-        return [_Candidate(echo, when, rank.rank, view.host, error, rank.traceback)]
+        return [_Candidate(echo, when, rank.rank, view.host, error, rank.exit_status, rank.traceback)]
     step = "" if rank.step is None else f" after step {rank.step}"
-    return [_Candidate(False, when, rank.rank, view.host, f"ended early, with status 0{step}", silent=True)]
+    return [_Candidate(False, when, rank.rank, view.host, f"ended early, with status 0{step}", 0, silent=True)]
+
+
+def as_shell(status: int | None) -> int | None:
+    """128 + n for a death by signal n."""
+    return status if status is None or status >= 0 else 128 - status
 
 
 def describe_exit(status: int) -> str:

@@ -54,6 +54,7 @@ class Failure:
     error: str
     traceback: str = ""
     victims: Sequence[int] = ()
+    exit_status: int | None = None  # as a shell says it: 128 + n for a death by signal n
 
 
 @dataclass(frozen=True)

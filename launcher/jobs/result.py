@@ -95,7 +95,8 @@ def left_behind(record: JobRecord) -> list[str]:
 def describe(record: JobRecord, document: dict[str, Any]) -> list[str]:
     """The end of a job in a few lines: what it reached, or its first failure and who was only a victim."""
     seconds = (record.ended or 0) - (record.started or record.created)
-    lines = [f"{record.job}: {record.state} after {seconds:.1f} s"]
+    status = f", exit status {record.exit_status}" if record.state == "failed" and record.exit_status else ""
+    lines = [f"{record.job}: {record.state} after {seconds:.1f} s{status}"]
     if document["last_loss"] is not None:
         first = "" if document["first_loss"] is None else f"{document['first_loss']:.4f} -> "
         lines.append(f"steps {document['steps']}, loss {first}{document['last_loss']:.4f}")

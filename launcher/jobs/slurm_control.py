@@ -80,8 +80,8 @@ def cancel(job: StoredJob) -> JobRecord:
     client.cancel(str(job.record.slurm_id))
     record = read_record(job.paths.record)
     if record.state not in ENDED:
-        record = record.with_(state="stopped", reason="cancelled on request", ended=time.time())
-        write_record(job.paths.record, record.with_(exit_status=1))
+        record = record.with_(state="stopped", reason="cancelled on request", ended=time.time(), exit_status=1)
+        write_record(job.paths.record, record)
         append_event(job.paths, "stopped", reason=record.reason)
     return record
 

@@ -129,8 +129,8 @@ class Supervisor:
 
     def _conclude(self, action: Conclude) -> None:
         self.life = self.life.to("ended", time.monotonic())
-        status = {"succeeded": 0, "failed": 1, "stopped": 1}[action.state]
         failure = action.failure
+        status = 0 if action.state == "succeeded" else (failure.exit_status if failure else None) or 1
         self._save(
             state=action.state, reason=action.reason, ended=time.time(), exit_status=status, first_failure=failure
         )

@@ -128,7 +128,7 @@ def test_a_rank_that_raises_is_named_with_its_traceback(dlaunch: Dlaunch) -> Non
     (dlaunch.work / "go").touch()
     done = dlaunch.run("run", script, *TWO)
     assert done.returncode == 1
-    assert "first failure: rank 1 on node1: ValueError: no such layer" in done.stdout
+    assert "s, exit status 1\nfirst failure: rank 1 on node1: ValueError: no such layer" in done.stdout
     assert "Traceback" in done.stdout
 
 
@@ -162,6 +162,7 @@ def test_without_torchrun_any_program_is_a_rank(dlaunch: Dlaunch) -> None:
     document = dlaunch.json("run", script, *shape, "--", "a b", status=1)
     failure = document["first_failure"]
     assert (failure["rank"], failure["host"], failure["error"]) == (3, "node1", "ended with status 7")
+    assert document["exit_status"] == failure["exit_status"] == 7
     assert list(failure["victims"]) == [0, 1, 2]
     for rank in range(4):
         assert dlaunch.output(document["job"], rank) == f"{rank}/4 {rank % 2}/2 {rank // 2} 127.0.0.1 a b\n"

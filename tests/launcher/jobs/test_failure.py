@@ -31,11 +31,13 @@ def test_an_echo_that_came_earlier_by_the_clock_is_still_an_echo() -> None:
     failure = first_failure({0: view("a", rank(0, 10.0, ECHO)), 1: view("b", rank(1, 10.2, "ValueError: no"))})
     assert failure is not None
     assert (failure.rank, failure.host, failure.error, failure.victims) == (1, "b", "ValueError: no", (0,))
+    assert failure.exit_status == 1
 
 
 def test_a_killed_rank_is_named_with_its_signal() -> None:
     failure = first_failure({0: view("a", rank(0, 11.0, ECHO)), 1: view("b", rank(1, 10.0, status=-9))})
-    assert failure is not None and (failure.rank, failure.error) == (1, "killed by SIGKILL")
+    assert failure is not None
+    assert (failure.rank, failure.error, failure.exit_status) == (1, "killed by SIGKILL", 137)
 
 
 def test_a_peers_abort_is_an_echo() -> None:
