@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 from launcher.agent.plan import AgentPlan
 from launcher.common.paths import JobPaths
 from launcher.errors import CannotActError, DlaunchError
-from launcher.hosts.node_side import call
-from launcher.hosts.protocol import on_all
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import Action, Conclude, StartAttempt, StopAttempt, bad_hosts
 from launcher.jobs.prepare import lay_out, placed_fields
@@ -126,20 +124,9 @@ class SlurmSupervisor(Supervisor):
         """Every rank hears SIGUSR2, and may write a checkpoint."""
         self.told = True
         append_event(self.paths, "warned", grace_s=self.cluster.signal_seconds)
-        nodes = {node.host: node for node in self.record.nodes}
-        answers = on_all(
-            [self.hosts[name] for name in nodes],
-            lambda host: call(
-                host,
-                nodes[host.name].python,
-                nodes[host.name].bundle,
-                "warn",
-                directory=nodes[host.name].directory,
-                node_rank=nodes[host.name].node_rank,
-            ),
-        )
-        if answers.failed:
-            append_event(self.paths, "not warned", hosts=list(answers.failed))
+        deaf = self._ask(self.record.nodes, "warn").failed
+        if deaf:
+            append_event(self.paths, "not warned", hosts=list(deaf))
 
     def _conclude(self, action: Conclude) -> None:
         bad = self._bad_nodes(action)

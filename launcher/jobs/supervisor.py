@@ -23,7 +23,7 @@ from launcher.common.paths import JobPaths
 from launcher.errors import DlaunchError
 from launcher.hosts.lost import LostHost
 from launcher.hosts.node_side import call
-from launcher.hosts.protocol import Host, on_all
+from launcher.hosts.protocol import DEFAULT_TIMEOUT_S, Answers, Host, on_all
 from launcher.jobs.failure import NodeView
 from launcher.jobs.machine import (
     Action,
@@ -44,7 +44,7 @@ from launcher.jobs.request import resized
 from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import append_event
 from launcher.jobs.watch import Watch
-from launcher.render import Rendezvous, Settings, render_node
+from launcher.render import NodePlan, Rendezvous, Settings, render_node
 from launcher.secrets import MASK
 from launcher.spec import JobSpec
 
@@ -221,24 +221,26 @@ class Supervisor:
     def _stop_agents(self, action: StopAttempt) -> list[str]:
         """End every node that can be reached; returns what is left, as `host:pid`."""
         assert self.watch is not None
-        nodes = {node.host: node for node in self.record.nodes if node.host not in self.watch.unreachable}
         grace = AT_ONCE_GRACE_S if action.at_once else self._wanted_grace()
-
-        def stop(host: Host) -> Any:
-            node = nodes[host.name]
-            arguments = {
-                "job": self.record.job,
-                "directory": node.directory,
-                "node_rank": node.node_rank,
-                "grace": grace,
-            }
-            return call(host, node.python, node.bundle, "stop", timeout=grace + 30, **arguments)
-
-        answers = on_all([self.hosts[name] for name in nodes], stop)
+        reached = [node for node in self.record.nodes if node.host not in self.watch.unreachable]
+        answers = self._ask(reached, "stop", timeout=grace + 30, job=self.record.job, grace=grace)
         silent = answers.failed.keys() | self.watch.unreachable
         if silent:
             self._save(unreached=sorted({*self.record.unreached, *silent}))
         return [f"{name}:{pid}" for name, answer in answers.good.items() for pid in answer["survivors"]]
+
+    def _ask(
+        self, nodes: Sequence[NodePlan], command: str, timeout: float = DEFAULT_TIMEOUT_S, **arguments: Any
+    ) -> Answers[dict[str, Any]]:
+        """What the node side of each node answers to a command about its agent."""
+        plans = {node.host: node for node in nodes}
+
+        def one(host: Host) -> Any:
+            node = plans[host.name]
+            where = {"directory": node.directory, "node_rank": node.node_rank}
+            return call(host, node.python, node.bundle, command, timeout, **where, **arguments)
+
+        return on_all([self.hosts[name] for name in plans], one)
 
     def _wanted_grace(self) -> float:
         try:
