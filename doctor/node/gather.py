@@ -113,9 +113,11 @@ def _sample(request: Request, processes: Sequence[Watched], number: int, archive
         archive.gaps += [(f"dump of {one}", "the process is stopped") for one in living if one not in awake]
         _dumps(request, awake, number, archive)
     for one, stack, why in dump_stacks(living, request.py_spy, request.native):
+        sample = f"{_folder(one)}/sample-{number}"
         if stack:
-            archive.files[f"{_folder(one)}/sample-{number}/stacks.json"] = stack
-        elif f"{_folder(one)}/sample-{number}/hook-stacks.json" not in archive.files:
+            archive.files[f"{sample}/stacks.json"] = stack
+            archive.files.pop(f"{sample}/hook-stacks.json", None)  # the same in other words, a moment earlier
+        elif f"{sample}/hook-stacks.json" not in archive.files:
             archive.gaps.append((f"stack of {one}", why))
     return {one.rank for one in living}
 

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.job import JobFacts
@@ -166,15 +167,18 @@ def _stepping(states: Sequence[ProcessState]) -> set[int]:
 
 
 def _left_a_wait(stacks: Sequence[Stack]) -> set[int]:
-    """Ranks that one look shows in a wait for their peers, or in the backward pass, and another at another line."""
-    spots: defaultdict[int, set[str]] = defaultdict(set)
+    """Ranks that one look shows in a wait for their peers, or in the backward pass, and another at another line.
+
+    Looks of one tool have the same file name; other tools may print the same stack in other words.
+    """
+    spots: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
     waited: set[int] = set()
     for stack in stacks:
         place = place_of(stack)
         if stack.rank is not None and (frame := place.user or place.frame):
-            spots[stack.rank].add(spot(frame))
+            spots[stack.rank, PurePath(stack.where).name].add(spot(frame))
             waited |= {stack.rank} if place.waits_for_peers or place.kind == "backward" else set()
-    return {rank for rank in waited if len(spots[rank]) > 1}
+    return {rank for (rank, _), seen in spots.items() if rank in waited and len(seen) > 1}
 
 
 def _by_place(place: Place, state: ProcessState | None) -> str:

@@ -188,3 +188,13 @@ def test_a_rank_that_came_out_of_a_wait_hangs_in_nothing(tmp_path: Path) -> None
             (folder / f"stack-rank{rank}.txt").write_text(text)
     verdict = diagnose(discover([tmp_path]), "hang")
     assert [finding.code for finding in verdict.findings] == ["hang.none_slow"]
+
+
+def test_a_stack_in_the_words_of_two_tools_is_no_step(tmp_path: Path) -> None:
+    packages = "/usr/lib/python3/site-packages/torch/distributed"
+    for name, line, user in (("a.txt", WAITING, "shop/loop.py"), ("b.txt", WAITING, "/opt/shop/megatron/loop.py")):
+        text = PY_SPY.format(innermost=line.replace("torch/distributed", packages)).replace("train.py", user)
+        (tmp_path / f"stack-rank0-{name}").write_text(text)
+    py_spy(tmp_path, 1, LOADING)
+    verdict = diagnose(discover([tmp_path]), "hang")
+    assert (verdict.answer, verdict.findings[0].ranks) == ("hang.absent_rank", (1,))
