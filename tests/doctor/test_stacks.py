@@ -192,7 +192,7 @@ def test_a_rank_that_came_out_of_a_wait_hangs_in_nothing(tmp_path: Path) -> None
 
 def test_a_stack_in_the_words_of_two_tools_is_no_step(tmp_path: Path) -> None:
     packages = "/usr/lib/python3/site-packages/torch/distributed"
-    for name, line, user in (("a.txt", WAITING, "shop/loop.py"), ("b.txt", WAITING, "/opt/shop/megatron/loop.py")):
+    for name, line, user in (("a.txt", WAITING, "megatron/loop.py"), ("b.txt", WAITING, "/opt/megatron/loop.py")):
         text = PY_SPY.format(innermost=line.replace("torch/distributed", packages)).replace("train.py", user)
         (tmp_path / f"stack-rank0-{name}").write_text(text)
     py_spy(tmp_path, 1, LOADING)
