@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,19 @@ from click.shell_completion import CompletionItem
 from launcher import completion
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """click's own range lets `nan` and `inf` through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number to reckon with.", param, ctx)
+        return number
+
+
+AMOUNT = FiniteRange(min=0, min_open=True)
 
 cluster_option = click.option(
     "--cluster",

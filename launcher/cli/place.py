@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from launcher.cli.options import cluster_option, inventory_option, json_option
+from launcher.cli.options import AMOUNT, cluster_option, inventory_option, json_option
 from launcher.console import print_json
 
 
@@ -41,7 +41,7 @@ from launcher.console import print_json
 @click.option("--batch", type=click.IntRange(1), metavar="N", help="With a PRESET: global number of sequences.")
 @click.option("--seq", type=click.IntRange(1), default=4096, metavar="N", help="With a PRESET: tokens per sequence.")
 @click.option("--nics-per-node", type=click.IntRange(1), metavar="N", help="NICs that carry traffic between nodes.")
-@click.option("--nic-gbps", type=click.FloatRange(min=0, min_open=True), metavar="GBIT", help="Gbit/s of one NIC.")
+@click.option("--nic-gbps", type=AMOUNT, metavar="GBIT", help="Gbit/s of one NIC.")
 @click.option("--exclude", multiple=True, metavar="HOST|DEVICE", help="Leave free: a host, GPU3, a UUID, or n1:GPU3.")
 @json_option
 def place(as_json: bool, **options: object) -> None:

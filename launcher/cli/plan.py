@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from launcher.cli.options import cluster_option, inventory_option, json_option
+from launcher.cli.options import AMOUNT, cluster_option, inventory_option, json_option
 from launcher.console import print_json
 from launcher.errors import InputError, suggestion
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from launcher.planner.request import Plan
 
 COUNT = click.IntRange(1)
-AMOUNT = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
@@ -55,13 +55,13 @@ def plan(ctx: click.Context, /, what_if: str | None, as_json: bool, **options: A
 
     plans = [planned(PlanRequest(**options))]
     if what_if:
-        plans.append(planned(PlanRequest(**{**options, **changes(ctx, what_if)})))
+        plans.append(planned(PlanRequest(**{**options, **changes(ctx, what_if, options)})))
     print_json(document(plans, what_if)) if as_json else show(plans, what_if)
 
 
-def changes(ctx: click.Context, text: str) -> dict[str, Any]:
-    """`nodes=16,device-type=h200-141g` -> values of these options. Raises InputError."""
-    known = {name.removeprefix("--"): each for each in ctx.command.params for name in each.opts}
+def changes(ctx: click.Context, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`nodes=16,device-type=h200-141g` -> new values of such `options`. Raises InputError."""
+    known = {each.opts[0].removeprefix("--"): each for each in ctx.command.params if each.name in options}
     found = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from launcher.cli.options import job_argument, json_option, unneeded_inventory_option
+from launcher.cli.options import FiniteRange, job_argument, json_option, unneeded_inventory_option
 from launcher.console import print_json
 from launcher.errors import CannotActError
 
@@ -14,7 +14,7 @@ from launcher.errors import CannotActError
 @click.command()
 @job_argument
 @click.option(
-    "--grace", type=click.FloatRange(0), default=30.0, show_default=True, metavar="S", help="For saving and ending."
+    "--grace", type=FiniteRange(0), default=30.0, show_default=True, metavar="S", help="For saving and ending."
 )
 @unneeded_inventory_option
 @json_option

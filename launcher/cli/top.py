@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from launcher import completion
-from launcher.cli.options import json_option, unneeded_inventory_option
+from launcher.cli.options import FiniteRange, json_option, unneeded_inventory_option
 from launcher.console import print_json
 from launcher.errors import CannotActError, InputError
 
@@ -41,7 +41,7 @@ from launcher.errors import CannotActError, InputError
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=5.0,
     show_default=True,
     metavar="K",

@@ -39,9 +39,12 @@ def parse_traffic(text: str, mesh: MeshSpec) -> dict[str, Volume]:
         if axis not in mesh.degrees:
             raise InputError(f"{axis!r} is no axis of {mesh}", where="--traffic")
         try:
-            traffic[axis] = Volume(float(sent), float(calls or 0) * rounds("all_reduce", mesh.degrees[axis]))
+            volume = Volume(float(sent), float(calls or 0) * rounds("all_reduce", mesh.degrees[axis]))
         except ValueError:
-            raise InputError(f"{part!r} is not AXIS=BYTES", where="--traffic", help=EXAMPLE) from None
+            volume = Volume(math.nan)
+        if not (0 <= volume.bytes < math.inf and 0 <= volume.messages < math.inf):
+            raise InputError(f"{part!r} is not AXIS=BYTES", where="--traffic", help=EXAMPLE)
+        traffic[axis] = volume
     return traffic
 
 

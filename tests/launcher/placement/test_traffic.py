@@ -25,6 +25,12 @@ def test_bytes_and_calls_as_typed() -> None:
         parse_traffic("pp=1", MESH)
 
 
+@pytest.mark.parametrize("text", ["tp=x", "tp=nan", "tp=inf", "tp=-1", "tp=1:nan", "tp=1:-2"])
+def test_traffic_is_a_finite_amount(text: str) -> None:
+    with pytest.raises(InputError, match="is not AXIS=BYTES"):
+        parse_traffic(text, MESH)
+
+
 def entry(group: str, op: str, size: int, time: int, into: int = 1) -> dict[str, Any]:
     """One call in the recorder's form, of `size` float32; `into` times as many come out."""
     return {

@@ -97,6 +97,18 @@ def test_what_if_suggests_the_option_that_was_meant() -> None:
         call("--preset", "70B", *FOUR, "--what-if", "nods=3")
 
 
+def test_what_if_changes_only_what_a_plan_depends_on() -> None:
+    with pytest.raises(InputError, match=r"'json=1' is not OPTION=VALUE$"):
+        call("--preset", "70B", *FOUR, "--what-if", "json=1")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_an_amount_is_finite(value: str) -> None:
+    result = CliRunner().invoke(plan, ["--params", value, *FOUR])
+    assert result.exit_code == 2
+    assert "not a number to reckon with" in result.output
+
+
 def test_exactly_one_model() -> None:
     with pytest.raises(InputError, match="which model"):
         call(*FOUR)
