@@ -111,6 +111,13 @@ MEANINGS: Mapping[str, Meaning] = {
         "warning",
         0.45,
     ),
+    "message_truncated": Meaning(
+        "nccl.version_mismatch",
+        "{who} received {got} bytes instead of {wanted} at start-up: the peer speaks another NCCL version, or ranks"
+        " initialise communicators in another order.",
+        "use one NCCL on all nodes; create groups in the same order on all ranks",
+        confidence=0.6,
+    ),
     "bind_failed": Meaning(
         "bootstrap.wrong_interface",
         "{who} was told an address that none of its interfaces has ({error}).",

@@ -9,7 +9,7 @@ import pytest
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.ras import is_ras, parse_ras
-from doctor.rules.ras_rules import find
+from doctor.rules.ras import find
 
 _TAIL = "GPU 2 (NVML 6) managed by process 4242 on node 10.1.0.9"
 _TABLE = """\
