@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,13 @@ from launcher import completion
 from launcher.cli.options import FiniteRange, json_option, unneeded_inventory_option
 from launcher.console import print_json
 from launcher.errors import CannotActError, InputError
+
+EXCLUDING = {
+    "JOB": ("--replay",),
+    "--once": ("--serve", "--metrics", "--record", "--on-hang"),
+    "--serve": ("--metrics", "--record", "--on-hang"),  # each page would record and run the command
+    "--metrics": ("--record",),
+}
 
 
 @click.command()
@@ -65,24 +73,28 @@ def top(
 
     Example: dlaunch top last --on-hang 'ddoctor hang last > verdict.txt'
     """
-    if job is not None and replay is not None:
-        raise InputError("a job and a recording cannot be shown at once", where="--replay", help="leave one out")
+    given = {"JOB": job, "--once": once or as_json, "--serve": serve, "--metrics": metrics}
+    refuse_contradictions({**given, "--replay": replay, "--record": record, "--on-hang": on_hang})
     shown = str(replay) if replay is not None else job
     if once or as_json:
         _print_once(shown, patience, as_json)
     elif serve:
-        if record is not None or on_hang:
-            raise InputError("--record and --on-hang would be done once a page", where="--serve", help="leave them out")
         target = ["--replay", str(replay)] if replay is not None else [job] if job is not None else []
         _serve(serve, [*target, *(["--readonly"] if readonly else []), "--patience", str(patience)])
     elif metrics:
-        if shown is None or record is not None:
-            raise InputError(
-                "it takes a job and records nothing", where="--metrics", help="dlaunch top last --metrics 9400"
-            )
+        if shown is None:
+            raise InputError("of which job?", where="--metrics", help="dlaunch top last --metrics 9400")
         _export(metrics, shown, patience, "" if readonly else on_hang)
     else:
         _run(shown, readonly, record, on_hang, patience)
+
+
+def refuse_contradictions(given: Mapping[str, object]) -> None:
+    """Raises InputError for two options (by name, with their values) of which one would be ignored."""
+    for one, others in EXCLUDING.items():
+        for other in others:
+            if given[one] and given[other]:
+                raise InputError(f"{one} and {other} exclude each other", where=other, help="leave one out")
 
 
 def _serve(address: str, arguments: list[str]) -> None:

@@ -154,8 +154,8 @@ def test_a_port_that_is_taken_is_refused(clock: Clock) -> None:
     ("arguments", "words"),
     [
         (["train-1", "--metrics", "here"], "--metrics: 'here' is not"),
-        (["--metrics", "9400"], "--metrics: it takes a job"),
-        (["train-1", "--metrics", "9400", "--record", "x"], "--metrics: it takes a job and records nothing"),
+        (["--metrics", "9400"], "--metrics: of which job"),
+        (["train-1", "--metrics", "9400", "--record", "x"], "--record: --metrics and --record exclude each other"),
         (["nothing-such", "--metrics", "9400"], "no job"),
     ],
 )

@@ -59,7 +59,10 @@ def test_a_directory_and_nothing(tmp_path: Path) -> None:
     [
         (["nothing-such"], 3, "this is no terminal"),
         (["nothing-such", "--once"], 2, "no job"),
-        (["a", "--replay", "b"], 2, "--replay"),
+        (["a", "--replay", "b"], 2, "JOB and --replay exclude each other"),
+        (["a", "--once", "--record", "b"], 2, "--once and --record exclude each other"),
+        (["a", "--json", "--on-hang", "true"], 2, "--once and --on-hang exclude each other"),
+        (["a", "--serve", "8800", "--metrics", "9400"], 2, "--serve and --metrics exclude each other"),
         (["--patience", "0", "--once"], 2, "patience"),
     ],
 )
