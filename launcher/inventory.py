@@ -220,8 +220,9 @@ def parse_inventory(text: str, where: str) -> Inventory:
         content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        help = "inside a list, quote a range: ['gpu[01-16]']" if "[" in text.splitlines()[line - 1] else ""
+        lines = text.splitlines()
+        line = min(mark.line + 1 if mark else 1, max(1, len(lines)))  # it may stand behind the last line
+        help = "inside a list, quote a range: ['gpu[01-16]']" if lines and "[" in lines[line - 1] else ""
         raise InputError(f"not YAML: {getattr(error, 'problem', error)}", where=f"{where}:{line}", help=help) from error
     repeated = next(_repeated_keys(root), None)
     if repeated is not None:

@@ -91,7 +91,18 @@ def test_an_unknown_cluster_names_the_known_ones() -> None:
     assert caught.value.exit_status == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "default: x", "default: x\nclusters: {}", "default: x\nclusters: []"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        "default: x",
+        "default: x\nclusters: {}",
+        "default: x\nclusters: []",
+        "default: x\nclusters: {a:\n",
+    ],
+)
 def test_a_file_of_another_form_is_an_error_and_no_traceback(text: str) -> None:
     assert "inventory.yaml:" in error_of(text)
 
