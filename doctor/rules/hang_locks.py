@@ -25,8 +25,8 @@ def lock_cycle(suspects: Sequence[Suspect], point: WaitPoint, graph: WaitGraph, 
     return Finding(
         "hang.cross_group_cycle",
         "error",
-        f"{name_ranks(holders)} waits in number {point.seq} ({point.op}) of {point.group.label} for {late} while it is "
-        f"inside {function}, and {late} wait there for the lock file that it holds.",
+        f"{name_ranks(holders)} waits in {point} for {late} while it is inside {function}, and {late} wait there for "
+        "the lock file that it holds.",
         "Make no collective while a lock is held: leave the locked part first, then meet the others.",
         0.8,
         ranks=tuple(holders),

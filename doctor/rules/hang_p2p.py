@@ -57,12 +57,12 @@ def gone_ahead(left: Sequence[int], point: WaitPoint, graph: WaitGraph, witnesse
     return Finding(
         "hang.absent_rank",
         "error",
-        f"{name_ranks(ahead)} {waits} in number {point.seq} ({point.op}) of {point.group.label} while "
-        f"{name_ranks(left)} still wait for partners in send or recv: {name_ranks(ahead)} left the exchange too early.",
+        f"{name_ranks(ahead)} {waits} in {point} while {name_ranks(left)} still wait for partners in send or recv: "
+        f"{name_ranks(ahead)} left the exchange too early.",
         SUB_CAUSES["uneven_data"][1],
         0.8,
         ranks=tuple(ahead),
-        detail={"sub_cause": "uneven_data", "seq": point.seq, "op": point.op, "group": point.group.kind},
+        detail={"sub_cause": "uneven_data", **point.facts},
         evidence=[piece for rank in (*ahead, *left)[:SHOWN] for piece in witnesses.suspect(rank).evidence],
     )
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from doctor.evidence.rank_table import Call, Signature
+from doctor.evidence.rank_table import Call
 from doctor.rules.fleet import Fleet, Group, Member
+from doctor.text import fold
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,18 @@ class WaitPoint:
         calls = (self.waiting[rank].newest_call(self.seq) for rank in sorted(self.waiting))
         return next((call for call in calls if call is not None), None)
 
-    def signatures(self) -> dict[int, tuple[Signature, ...]]:
-        """rank → what it called at this number, of the ranks that have entered it."""
-        return {rank: tuple(member.calls.get(self.seq, ())) for rank, member in sorted(self.waiting.items())}
-
     @property
     def op(self) -> str:
         call = self.call()
         return call.signature.op if call else "collective"
+
+    def __str__(self) -> str:
+        return f"number {self.seq} ({self.op}) of {self.group.label}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same for machines, as findings carry it in `detail`."""
+        return {"group": self.group.kind, "members": fold(self.group.members), "seq": self.seq, "op": self.op}
 
 
 @dataclass(frozen=True)
