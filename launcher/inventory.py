@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -129,7 +129,10 @@ class SshCluster(Common):
     @field_validator("spares", mode="before")
     @classmethod
     def _spares_are_names(cls, value: object) -> object:
-        return [name for text in cast("list[str]", _lines(value)) for name in _names(text)]
+        texts = _lines(value)
+        if not isinstance(texts, list):
+            return value
+        return [name for text in texts for name in (_names(text) if isinstance(text, str) else [text])]
 
     @model_validator(mode="after")
     def _spares_are_hosts(self) -> SshCluster:

@@ -122,7 +122,7 @@ def table(text: str) -> list[Record]:
     rows: list[Record] = []
     for line in lines[2 if ruled else 1 :]:
         if line.startswith(",") and rows:
-            rows[-1][names[-1]] += line
+            rows[-1][names[-1]] = rows[-1].get(names[-1], "") + line
         else:
             cells = _ruled_cells(line, starts) if ruled else _cells(line, starts)
             rows.append(dict(zip(names, cells, strict=False)))

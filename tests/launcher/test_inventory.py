@@ -64,6 +64,8 @@ def test_slurm_is_validated() -> None:
         ("rack: r1", "rak: r1", ["inventory.yaml:5: clusters.boxes.hosts.1.rak", "did you mean 'rack'"]),
         ("spares: gpu03", "spares: gpu04", ["inventory.yaml:3: clusters.boxes", "spare gpu04", "did you mean 'gpu0"]),
         ("shared_filesystem: true", "shared_filesystem: maybe", ["inventory.yaml:9: clusters.boxes.shared_filesystem"]),
+        ("spares: gpu03", "spares: [3]", ["inventory.yaml:3: clusters.boxes", "spare 3 is not among hosts"]),
+        ("spares: gpu03", "spares: 3", ["inventory.yaml:8: clusters.boxes.spares"]),
         ("default: boxes", "default: boxen", ["default 'boxen' is no cluster; did you mean 'boxes'?"]),
         ("user: me", "user: me\n    user: you", ["inventory.yaml:7: user: this key is given twice"]),
         ("user: me", "user: [", ["inventory.yaml:", "not YAML"]),

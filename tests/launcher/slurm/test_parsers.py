@@ -189,6 +189,11 @@ def test_cells_with_blanks_below_a_rule() -> None:
     assert table(text) == [{"JobID": "7.0", "JobName": "a long na+", "State": "FAILED"}]
 
 
+def test_a_list_that_goes_on_below_a_row_whose_rule_is_too_short() -> None:
+    text = "JobID Nodes\n-----\n7\n,n[2-3]\n"
+    assert table(text) == [{"JobID": "7", "Nodes": ",n[2-3]"}]
+
+
 def test_nodes_go_by_switch_and_number_and_not_by_the_alphabet() -> None:
     places = {"n1": "spine.leaf1.n1", "n2": "spine.leaf2.n2", "n10": "spine.leaf1.n10", "n3": "spine.leaf1.n3"}
     assert node_order(places) == ["n1", "n3", "n10", "n2"]
