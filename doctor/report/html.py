@@ -8,7 +8,7 @@ from html import escape
 
 from doctor.evidence import EvidenceSet
 from doctor.rules.fleet import Fleet, Group, fleet_of
-from doctor.rules.waits import WaitGraph, WaitPoint, wait_graph
+from doctor.rules.waits import WaitGraph, WaitPoint, graph_of
 from doctor.text import fold, name_ranks
 from launcher.common.finding import Finding, Verdict
 from launcher.common.text import printable
@@ -34,7 +34,7 @@ def render(verdict: Verdict, evidence: EvidenceSet) -> str:
     body = [
         f"<h1>{escape(verdict.question)}: {escape(verdict.answer)}</h1>",
         *(_section(finding) for finding in verdict.findings),
-        *_graph(wait_graph(fleet)),
+        *_graph(evidence.once(graph_of)),
         *_matrix(fleet),
     ]
     return (

@@ -5,8 +5,13 @@ that name, nothing else is to be edited. `find` yields Findings with the codes o
 cannot decide it yields `launcher.common.finding.unknown(cause, missing)`: these are joined into one at the end. Where a
 time is known put it in `detail["time"]` (seconds since the epoch): the verdict orders causes before victims by it.
 Findings of one code for several ranks or hosts should be one Finding with them in `ranks` and `hosts`.
+A rule names ranks; their hosts and coordinates are added behind all rules (`doctor.diagnose`).
 A rule that looked at its evidence and found it healthy yields `healthy(...)`: only then may the answer be `none`.
 A package that is installed beside dlaunch names such a tuple `RULES` as an entry point of the group `dlaunch.rules`.
+
+Modules without `RULES` hold what rules share: log lines by kind (`events`), the dumps of all ranks joined (`fleet`),
+who waits for whom (`waits`), where calls part (`align`), who comes last (`arrival`), where stacks stand and why a rank
+is late (`places`, `suspects`), who differs from most (`majority`), what lines mean, as data (`meanings` and its parts).
 """
 
 from __future__ import annotations

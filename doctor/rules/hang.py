@@ -14,7 +14,7 @@ from doctor.rules.hang_absent import absent_ranks
 from doctor.rules.hang_cycles import cycle_finding
 from doctor.rules.hang_evidence import SHOWN, decisions, frames_of, waiting_in
 from doctor.rules.suspects import Witnesses, witnesses_of
-from doctor.rules.waits import WaitGraph, WaitPoint, wait_graph
+from doctor.rules.waits import WaitGraph, WaitPoint, graph_of
 from doctor.text import fold, name_ranks
 from launcher.common.finding import Finding, unknown
 
@@ -26,7 +26,7 @@ def find_hang(evidence: EvidenceSet) -> Iterator[Finding]:
     fleet = evidence.once(fleet_of)
     if not fleet.tables:
         return
-    graph = wait_graph(fleet)
+    graph = evidence.once(graph_of)
     concerned = {rank for point in graph.points for rank in point.group.members}
     moving = fleet.moved(concerned) or sorted(concerned & set(evidence.once(witnesses_of).stepping))
     if not graph.points:

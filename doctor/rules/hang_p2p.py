@@ -10,7 +10,7 @@ from doctor.evidence.rank_table import P2P, STARTED, Call, RankTable
 from doctor.rules import Rule
 from doctor.rules.fleet import Fleet, fleet_of
 from doctor.rules.suspects import SUB_CAUSES, Witnesses, witnesses_of
-from doctor.rules.waits import WaitGraph, WaitPoint, strongly_connected, wait_graph
+from doctor.rules.waits import WaitGraph, WaitPoint, graph_of, strongly_connected
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
@@ -40,7 +40,7 @@ def find_unmatched(evidence: EvidenceSet) -> Iterator[Finding]:
     pending = {rank: found for rank, table in fleet.tables.items() if (found := _pending(rank, table, fleet))}
     waits = {rank: [one for one in found if not _matched(one, pending)] for rank, found in pending.items()}
     waits = {rank: found for rank, found in waits.items() if found}
-    in_collectives = wait_graph(fleet).stuck_in
+    in_collectives = evidence.once(graph_of).stuck_in
     edges = {rank: sorted({one.peer for one in found}) for rank, found in waits.items()}
     for part in strongly_connected(edges):
         if len(part) > 1:

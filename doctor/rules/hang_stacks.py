@@ -14,7 +14,7 @@ from doctor.rules.hang import none_slow
 from doctor.rules.lone_stacks import alone
 from doctor.rules.places import Place, place_of, spot
 from doctor.rules.suspects import Suspect, Witnesses, witnesses_of
-from doctor.rules.waits import wait_graph
+from doctor.rules.waits import graph_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding, unknown
 
@@ -28,7 +28,7 @@ GONE_SURE = 0.85
 def find_by_stacks(evidence: EvidenceSet) -> Iterator[Finding]:
     """Findings from stacks, where the dumps do not show a stuck collective."""
     stacks, fleet = evidence.of(Stack), evidence.once(fleet_of)
-    if not stacks or wait_graph(fleet).points or fleet.moved(fleet.tables):
+    if not stacks or evidence.once(graph_of).points or fleet.moved(fleet.tables):
         return
     witnesses = evidence.once(witnesses_of)
     if witnesses.stepping:

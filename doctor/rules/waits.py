@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from doctor.evidence import EvidenceSet
 from doctor.evidence.rank_table import Call
-from doctor.rules.fleet import Fleet, Group, Member
+from doctor.rules.fleet import Fleet, Group, Member, fleet_of
 from doctor.text import fold
 
 
@@ -89,8 +90,9 @@ class WaitGraph:
         return [point for point in self.points if not point.absent and point.blocked]
 
 
-def wait_graph(fleet: Fleet) -> WaitGraph:
-    """Build the graph from the newest tables."""
+def graph_of(evidence: EvidenceSet) -> WaitGraph:
+    """The graph of the ranks' newest dumps. Use as `evidence.once(graph_of)`."""
+    fleet = evidence.once(fleet_of)
     points: list[WaitPoint] = []
     entered: defaultdict[int, list[WaitPoint]] = defaultdict(list)
     for group in fleet.groups:
