@@ -16,7 +16,7 @@ from launcher.errors import InputError
 from launcher.jobs.devices import assign_on_hosts, assign_on_one_machine, hosts_to_take
 from launcher.jobs.endpoint import agree_on_endpoint, local_meeting
 from launcher.jobs.record import JobRecord, RankRecord
-from launcher.jobs.request import Environments, RunRequest, build_spec, candidate_hosts, environments
+from launcher.jobs.request import Environments, RunRequest, build_spec, candidate_hosts, check_kind, environments
 from launcher.jobs.site import Site, open_site
 from launcher.jobs.store import new_job_id
 from launcher.render import NodeLaunch, NodePlan, Rendezvous, Settings, render_node
@@ -66,6 +66,7 @@ def prepare(request: RunRequest) -> Prepared:
 
     inventory, file = load_inventory(request.inventory)
     name, cluster = inventory.cluster(request.cluster)
+    check_kind(request, cluster)
     if request.exclude_bad:
         from launcher.preflight.kept import exclusions
 

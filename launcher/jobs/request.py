@@ -87,6 +87,14 @@ def parse_env(assignments: Sequence[str]) -> dict[str, str]:
     return values
 
 
+def check_kind(request: RunRequest, cluster: Cluster) -> None:
+    """Raises InputError for an option that means nothing on a cluster of this kind."""
+    if request.sbatch and cluster.kind != "slurm":
+        raise InputError("there is no Slurm on this cluster", where="--sbatch", help="--cluster with one of kind slurm")
+    if request.exclude and cluster.kind == "local":
+        raise InputError("the simulated nodes are all this machine", where="--exclude", help="fewer --nodes")
+
+
 def candidate_hosts(cluster: Cluster, exclude: Sequence[str]) -> list[str]:
     """Hosts that a job may take, in order, without the excluded ones and the spares. Raises InputError."""
     if cluster.kind == "local":
@@ -115,8 +123,6 @@ def build_spec(request: RunRequest, cluster: Cluster, hosts: Sequence[str], devi
     given = MeshSpec.parse(request.mesh) if request.mesh else None
     wanted = given.world_size // nodes if given and given.world_size % nodes == 0 else None
     nproc = request.nproc_per_node or cluster.nproc_per_node or wanted or devices_per_host or 1
-    if nproc < 1:
-        raise InputError("must be at least 1", where="--nproc-per-node")
     mesh = given or default_mesh(script, nodes, nproc)
     return JobSpec(
         name=request.name or script.stem,

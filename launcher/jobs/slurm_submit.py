@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from launcher.common.paths import JobPaths, jobs_root
 from launcher.errors import CannotActError, DlaunchError, InputError, suggestion
 from launcher.hosts.names import expand, fold
-from launcher.jobs.prepare import Prepared, mask_settings, rank_records
+from launcher.jobs.prepare import Prepared, mask_settings, rank_records, settings_of
 from launcher.jobs.reach import jobs_directory, python_of
 from launcher.jobs.record import JobRecord, write_record
 from launcher.jobs.request import RunRequest, build_spec, environments
 from launcher.jobs.slurm_batch import entry_file, supervise
 from launcher.jobs.store import StoredJob, append_event, new_job_id
-from launcher.render import NodePlan, Rendezvous, Settings
+from launcher.render import NodePlan, Rendezvous
 from launcher.secrets import only_secrets
 from launcher.slurm import client
 from launcher.slurm.bad_nodes import BadNode, read_bad_nodes
@@ -48,14 +48,8 @@ def prepare_slurm(request: RunRequest, name: str, cluster: SlurmCluster, file: s
     check_time(cluster, where)
     wanted, job = environments(request, cluster), new_job_id(spec.name)
     root = Path(jobs_directory(cluster)) / job
-    settings = Settings(
-        inventory_env=wanted.inventory,
-        command_line_env=wanted.command_line,
-        setup=cluster.setup,
-        container=cluster.container,
-        checkpoint_directory=str(JobPaths(root).checkpoints),
-    )
     nodes = [_unknown_node(cluster, spec, node_rank, root) for node_rank in range(spec.nodes)]
+    settings = settings_of(cluster, wanted, nodes)
     record = JobRecord(
         job=job,
         name=spec.name,

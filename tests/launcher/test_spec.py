@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from launcher.errors import InputError
@@ -11,6 +13,7 @@ from launcher.jobs.request import (
     RunRequest,
     build_spec,
     candidate_hosts,
+    check_kind,
     parse_env,
     parse_nodes,
     resized,
@@ -78,6 +81,22 @@ def test_a_machine_simulates_more_nodes_than_its_inventory_names_but_not_any_num
     assert spec.nodes == 6 and hosts_to_take(spec, local, candidate_hosts(local, ()))[-1] == "node5"
     with pytest.raises(InputError, match="--nodes: 99999 nodes asked for"):
         build_spec(RunRequest("workloads/hsdp.py", nodes="99999"), local, [], None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "named"),
+    [
+        ("kind: local", RunRequest("t.py", sbatch=["time=1"]), "--sbatch"),
+        ("kind: local", RunRequest("t.py", exclude=["node1"]), "--exclude"),
+        ("kind: ssh, hosts: [a, b]", RunRequest("t.py", sbatch=["time=1"]), "--sbatch"),
+        ("kind: ssh, hosts: [a, b]", RunRequest("t.py", exclude=["b"]), None),
+        ("kind: slurm", RunRequest("t.py", sbatch=["time=1"], exclude=["b"]), None),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(kind: str, request_: RunRequest, named: str | None) -> None:
+    cluster = parse_inventory(f"default: c\nclusters:\n  c: {{{kind}}}\n", "i.yaml").clusters["c"]
+    with pytest.raises(InputError, match=named) if named else nullcontext():
+        check_kind(request_, cluster)
 
 
 def test_env_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
