@@ -8,7 +8,7 @@ from statistics import median
 
 from doctor.evidence import EvidenceSet
 from doctor.rules import Rule, healthy
-from doctor.rules.node_tools import note, reports
+from doctor.rules.node_reports import printed, reports
 from launcher.common.finding import Finding
 from launcher.common.gpu_health import COOL, RESET, gpu_findings
 from launcher.common.node_reports.nvidia_smi import CsvTable, SmiReport, number
@@ -62,9 +62,7 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
            if cell(column).lower() in ("yes", "1")]  # fmt: skip
     if facts or bad:
         listed = "; ".join([*facts, *(f"{column} is set" for column in bad)])
-        yield Finding(
-            "gpu.ecc", "error", f"{name} has memory errors: {listed}.", RESET, 0.85, evidence=note(where, listed)
-        )
+        yield printed(where, listed, "gpu.ecc", f"{name} has memory errors: {listed}.", RESET, 0.85)
     mask = cell("clocks_event_reasons.active", "clocks_throttle_reasons.active")
     reasons = [text for bit, text in _SLOW_BITS.items() if mask.startswith("0x") and int(mask, 16) & bit]
     for text in _SLOW_BITS.values():
@@ -73,13 +71,13 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
             reasons.append(text)
     yield from _narrow(where, name, cell)
     if reasons:
-        yield Finding(
+        yield printed(
+            where,
+            mask or reasons[0],
             "gpu.clock_throttled",
-            "error",
             f"{name} is slowed down by its hardware: {', '.join(dict.fromkeys(reasons))}.",
             COOL,
             0.85,
-            evidence=note(where, mask or reasons[0]),
         )
 
 
@@ -88,14 +86,14 @@ def _narrow(where: str, name: str, cell: Callable[..., str]) -> Iterator[Finding
     width, most = (number(cell(f"pcie.link.width.{which}")) for which in ("current", "max"))
     if width and most and width < most:
         generations = " and ".join(filter(None, (cell("pcie.link.gen.current"), cell("pcie.link.gen.max"))))
-        yield Finding(
+        yield printed(
+            where,
+            f"{name}: width {width:.0f} of {most:.0f}",
             "host.pcie_degraded",
-            "error",
             f"The PCIe link of {name} runs ×{width:.0f} of ×{most:.0f}"
             f"{' (generations now and at most: ' + generations + ')' if generations else ''}.",
             "reseat the card or riser; check the slot's bifurcation in the BIOS",
             0.8,
-            evidence=note(where, f"{name}: width {width:.0f} of {most:.0f}"),
         )
 
 
@@ -107,14 +105,14 @@ def matrices(evidence: EvidenceSet) -> Iterator[Finding]:
         most = max(linked.values(), default=0)
         bare = sorted((gpu for gpu in gpus if not linked[gpu]), key=lambda gpu: int(gpu[3:]))
         if bare and most > 1 and most >= len(gpus) - len(bare) - 1:
-            yield Finding(
+            yield printed(
+                where,
+                "; ".join(f"{a}-{b}: {kind}" for (a, b), kind in pairs.items() if a == bare[0]),
                 "gpu.nvlink_missing",
-                "error",
                 f"{', '.join(bare)} has no NVLink to any GPU where the others have links to each other.",
                 "nvidia-smi nvlink -s; reset the GPUs, check the Fabric Manager, reseat or replace",
                 0.8,
-                detail={"gpus": bare},
-                evidence=note(where, "; ".join(f"{a}-{b}: {kind}" for (a, b), kind in pairs.items() if a == bare[0])),
+                gpus=bare,
             )
 
 
@@ -127,14 +125,15 @@ def peer_access(evidence: EvidenceSet) -> Iterator[Finding]:
             continue
         pair, kind = next(iter(barred.items()))
         allowed = len(pairs) - len(barred)
-        yield Finding(
+        yield printed(
+            where,
+            f"{pair[0]} and {pair[1]}: {kind}",
             "host.acs_iommu",
-            "info",
             f"The driver allows P2P between {allowed} of {len(pairs)} pairs of GPUs of {where} ({kind}): "
             "other transfers go through host memory.",
             NO_P2P,
             0.4,
-            evidence=note(where, f"{pair[0]} and {pair[1]}: {kind}"),
+            "info",
         )
 
 
@@ -145,15 +144,16 @@ def idle(evidence: EvidenceSet) -> Iterator[Finding]:
         idle = sorted(gpu for gpu, (percent, memory) in use.items() if percent <= 1 and memory >= IN_USE_MIB)
         if len(busy) + len(idle) == len(use) and 0 < len(idle) <= len(busy) / 3:
             names = ", ".join(map(str, idle))
-            yield Finding(
+            yield printed(
+                where,
+                f"utilization of GPU {names} 0-1 %, of {len(busy)} others 100 %",
                 "hang.absent_rank",
-                "warning",
                 f"GPU {names} is idle, though its memory is in use, while all others are at 100 %: if the job hangs,"
                 " they wait in a collective for the process of that GPU.",
                 "look at the stack of that process (py-spy dump) and its last log lines",
                 0.45,
-                detail={"gpus": idle},
-                evidence=note(where, f"utilization of GPU {names} 0-1 %, of {len(busy)} others 100 %"),
+                "warning",
+                gpus=idle,
             )
 
 
@@ -166,15 +166,15 @@ def bandwidths(evidence: EvidenceSet) -> Iterator[Finding]:
         slow = sorted(gpu for gpu, rate in best.items() if rate < usual / 2)
         if slow and len(slow) <= len(best) / 3:
             links = usual > PCIE_AT_MOST
-            yield Finding(
+            yield printed(
+                where,
+                f"best pair of GPU {slow[0]}: {best[slow[0]]} GB/s, median {usual} GB/s",
                 "gpu.nvlink_missing" if links else "host.pcie_degraded",
-                "error",
                 f"GPU {', '.join(map(str, slow))} reaches {best[slow[0]]:.0f} GB/s to any other GPU, where"
                 f" {usual:.0f} GB/s are usual on this host.",
                 "nvidia-smi nvlink -s; reset the GPU" if links else "lspci -vv (LnkSta): reseat the card or riser",
                 0.75,
-                detail={"gpus": slow},
-                evidence=note(where, f"best pair of GPU {slow[0]}: {best[slow[0]]} GB/s, median {usual} GB/s"),
+                gpus=slow,
             )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.system import NodeReport, ReportKind
 from doctor.rules import Rule, healthy
+from doctor.rules.node_reports import lists, printed, reports
 from launcher.common.finding import Evidence, Finding, Severity
 from launcher.common.node_reports.dcgm import Diagnostic, LinkStates
 from launcher.common.node_reports.fabric_manager import FabricLine
@@ -17,25 +16,7 @@ from launcher.common.node_reports.nvidia_smi import NvLinks
 from launcher.common.node_reports.pci import AcsControl, PciLink
 from launcher.common.node_reports.processes import KernelWait
 
-T = TypeVar("T")
 MANY_LOSSES = 1_000  # events of one counter since boot below which it is noise
-
-
-def reports(evidence: EvidenceSet, kind: ReportKind, of: type[T]) -> Iterator[tuple[str, T]]:
-    """(file, value) of the reports of a kind."""
-    for report in evidence.of(NodeReport):
-        if report.kind == kind and isinstance(report.value, of):
-            yield report.where, report.value
-
-
-def lists(evidence: EvidenceSet, kind: ReportKind, of: type[T]) -> Iterator[tuple[str, Sequence[T]]]:
-    """The same for reports that are lists of records."""
-    for where, value in reports(evidence, kind, list):
-        yield where, [one for one in value if isinstance(one, of)]
-
-
-def note(where: str, text: str) -> tuple[Evidence, ...]:
-    return (Evidence("node_report", where, text),)
 
 
 def nvlinks(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -48,14 +29,15 @@ def nvlinks(evidence: EvidenceSet) -> Iterator[Finding]:
                 if gpu.all_inactive or not gpu.speed
                 else ", ".join(map(str, gpu.inactive)) or f"{most - len(gpu.speed)}"
             )
-            yield Finding(
+            yield printed(
+                where,
+                f"GPU {gpu.gpu}: links {which} inactive",
                 "gpu.nvlink_missing",
-                "error",
                 f"GPU {gpu.gpu} has NVLinks that are down: {which}.",
                 "reset the GPUs; check the Fabric Manager; reseat or replace the GPU or baseboard",
                 0.85,
-                detail={"gpu": gpu.gpu, "down": list(gpu.inactive)},
-                evidence=note(where, f"GPU {gpu.gpu}: links {which} inactive"),
+                gpu=gpu.gpu,
+                down=list(gpu.inactive),
             )
         errors = {(gpu.gpu, link, name): count for gpu in found for (link, name), count in gpu.errors.items() if count}
         if errors:
@@ -63,26 +45,27 @@ def nvlinks(evidence: EvidenceSet) -> Iterator[Finding]:
                 f"GPU {gpu} link {link}: {count} {name}" for (gpu, link, name), count in list(errors.items())[:6]
             )
             grave = any("Replay" in name or "Recovery" in name for _, _, name in errors)
-            yield Finding(
+            yield printed(
+                where,
+                listed,
                 "gpu.nvlink_error",
-                "error" if grave else "warning",
                 f"NVLink error counters are not zero: {listed}.",
                 "compare with a second reading; rising counters: reset, reseat or replace",
                 0.75,
-                evidence=note(where, listed),
+                "error" if grave else "warning",
             )
         if not down and not errors:
             yield healthy(f"NVLink of {where}: all links up")
     for where, states in reports(evidence, "dcgm_links", dict):
         for entity, state in states.items():
             if isinstance(state, LinkStates) and state.down:
-                yield Finding(
+                yield printed(
+                    where,
+                    entity,
                     "gpu.nvlink_missing",
-                    "error",
                     f"{state.down} NVLinks of {entity.upper()} are down ({state.up} are up).",
                     "reset the GPUs; check the Fabric Manager; reseat or replace",
                     0.85,
-                    evidence=note(where, entity),
                 )
 
 
@@ -95,27 +78,28 @@ def ports(evidence: EvidenceSet) -> Iterator[Finding]:
                 if port.physical.lower() == "linkup"
                 else f"its link is {port.physical}"
             )
-            yield Finding(
+            yield printed(
+                where,
+                f"{port.device}: {port.state}, {port.physical}",
                 "net.port_flap",
-                "error",
                 f"Port {port.port} of {port.device} is {port.state}: {seen}.",
                 "check cable and switch port, and the subnet manager (opensm, UFM); leave the adapter out by"
                 " NCCL_IB_HCA=^device",
                 0.75,
-                detail={"device": port.device},
-                evidence=note(where, f"{port.device}: {port.state}, {port.physical}"),
+                device=port.device,
             )
         fast = max((port.rate_gbps for port in found if port.up and port.link_layer == "InfiniBand"), default=0.0)
         slow = [port for port in found if port.up and port.link_layer == "InfiniBand" and port.rate_gbps < fast]
         if slow:
             listed = ", ".join(f"{port.device} ({port.rate_gbps:g} Gb/s)" for port in slow)
-            yield Finding(
+            yield printed(
+                where,
+                listed,
                 "net.rail_mismatch",
-                "warning",
                 f"Ports run slower than their siblings ({fast:g} Gb/s): {listed}.",
                 "check cable and transceiver; NCCL_IB_HCA chooses equal ones",
                 0.6,
-                evidence=note(where, listed),
+                "warning",
             )
         if not bad and not slow:
             yield healthy(f"InfiniBand ports of {where}: all active")
@@ -130,25 +114,27 @@ def counters(evidence: EvidenceSet) -> Iterator[Finding]:
             mine = [one for one in losses if one.device == device]
             if mine:
                 listed = ", ".join(f"{one.name} {one.value:,} ({LOSS_COUNTERS[one.name]})" for one in mine)
-                yield Finding(
+                yield printed(
+                    where,
+                    "; ".join(f"{one.name}:{one.value}" for one in mine),
                     "net.lossy_fabric",
-                    "error",
                     f"{device if device != '?' else 'An adapter'} loses or reorders packets: {listed}.",
                     "RoCE: the same PFC and ECN settings on hosts and switches, one traffic class (NCCL_IB_TC);"
                     " InfiniBand: cable and transceiver of the port; read the counters twice to see which rise",
                     0.8,
-                    detail={"counters": {one.name: one.value for one in mine}, "device": device},
-                    evidence=note(where, "; ".join(f"{one.name}:{one.value}" for one in mine)),
+                    counters={one.name: one.value for one in mine},
+                    device=device,
                 )
         if downs:
             listed = ", ".join(f"{one.device} ({one.value} times)" for one in downs)
-            yield Finding(
+            yield printed(
+                where,
+                listed,
                 "net.port_flap",
-                "warning",
                 f"Ports went down since boot: {listed}.",
                 "check cable and transceiver",
                 0.45,
-                evidence=note(where, listed),
+                "warning",
             )
         if not losses and not downs:
             yield healthy(f"InfiniBand counters of {where}: no losses")
@@ -184,13 +170,13 @@ def pci_links(evidence: EvidenceSet) -> Iterator[Finding]:
         ]
         if narrow:
             listed = "; ".join(f"{one.slot} {one.name} runs ×{one.width} of ×{one.capable_width}" for one in narrow[:6])
-            yield Finding(
+            yield printed(
+                where,
+                listed,
                 "host.pcie_degraded",
-                "error",
                 f"PCIe links are narrower than their devices: {listed}.",
                 "reseat the card or riser; check the slot's bifurcation in the BIOS",
                 0.8,
-                evidence=note(where, listed),
             )
 
 
@@ -201,13 +187,14 @@ def diagnostics(evidence: EvidenceSet) -> Iterator[Finding]:
             text = one.text or one.test
             code, severity = _dcgm_code(f"{one.test} {text}")
             gpu = f" on GPU {one.gpu}" if one.gpu else ""
-            yield Finding(
+            yield printed(
+                where,
+                text,
                 code,
-                severity,
                 f"DCGM's {one.category} test {one.test} did not pass{gpu}: {text}.",
                 "do what the message says; drain the node until dcgmi diag -r 3 passes",
                 0.75,
-                evidence=note(where, text),
+                severity,
             )
         if diagnostic.passed:
             yield healthy(f"dcgmi diag of {where}: all tests passed")
@@ -255,15 +242,18 @@ def kernel_waits(evidence: EvidenceSet) -> Iterator[Finding]:
     stuck = [(where, one) for where, one in found if one.stuck]
     for where, one in stuck:
         pid = f"Process {one.pid}" if one.pid is not None else "The process"
-        yield Finding(
+        yield printed(
+            where,
+            one.function,
             "hang.absent_rank",
-            "warning",
             f"{pid} is stuck in the kernel in {one.function}{f' ({one.cause})' if one.cause else ''}: it cannot be"
             " killed, and its peers wait.",
             "look at that file system or driver; the kernel log tells more (hung task)",
             0.6,
-            detail={"sub_cause": "stopped", "wait": one.function, "kernel": one.cause},
-            evidence=note(where, one.function),
+            "warning",
+            sub_cause="stopped",
+            wait=one.function,
+            kernel=one.cause,
         )
 
 
@@ -271,13 +261,13 @@ def bandwidth(evidence: EvidenceSet) -> Iterator[Finding]:
     for where, table in reports(evidence, "bandwidth", BandwidthTable):
         wrong = sum(row.wrong or 0 for row in table.rows)
         if wrong:
-            yield Finding(
+            yield printed(
+                where,
+                f"#wrong {wrong}",
                 "numeric.nonfinite",
-                "error",
                 f"The bandwidth test of {where} computed {wrong:,} wrong values: links or memory corrupt data.",
                 "run it per pair of GPUs to find the bad one; drain that node",
                 0.8,
-                evidence=note(where, f"#wrong {wrong}"),
             )
 
 

@@ -12,7 +12,8 @@ from doctor.evidence.logs import KernelRecord, LogEvent
 from doctor.rules import Rule
 from doctor.rules.events import events_of
 from doctor.rules.fleet import fleet_of
-from doctor.rules.node_tools import MANY_LOSSES, lists, note, reports
+from doctor.rules.node_reports import lists, printed, reports
+from doctor.rules.node_tools import MANY_LOSSES
 from launcher.common.finding import Evidence, Finding
 from launcher.common.node_reports.infiniband import LOSS_COUNTERS, IbCounter, IbPort
 from launcher.common.node_reports.nvidia_smi import CsvTable, number
@@ -111,15 +112,18 @@ def slow_clocks(evidence: EvidenceSet) -> list[Finding]:
                 clocks.append((where, table.value(row, "index") or str(row), clock))
     usual = median([clock for *_, clock in clocks]) if len(clocks) > 2 else 0.0
     return [
-        Finding(
+        printed(
+            where,
+            f"GPU {index}: {clock:.0f} MHz",
             "straggler.clock",
-            "warning",
             f"GPU {index} ({where}) works at {clock:.0f} MHz where the others work at {usual:.0f}: it computes "
             "slower and all wait for it.",
             CAUSES["straggler.clock"][1],
             0.8,
-            detail={"gpu": index, "mhz": clock, "usual_mhz": usual},
-            evidence=note(where, f"GPU {index}: {clock:.0f} MHz"),
+            "warning",
+            gpu=index,
+            mhz=clock,
+            usual_mhz=usual,
         )
         for where, index, clock in clocks
         if clock < SLOW_CLOCK * usual
