@@ -66,9 +66,7 @@ class Common(Section):
     setup: Lines = Field((), description="shell lines that run before the job, e.g. `module load cuda`")
     container: Lines = Field((), description="command prefix that enters a container, as a list of words")
     workdir: str | None = Field(None, description="folder in which the script runs; default: the present one")
-    directory: str | None = Field(None, description="folder for the jobs' directories on the hosts")
     env: Environment = Field({}, description="variables for every rank")
-    forward: Lines = Field((), description="names of variables to forward from the shell")
 
 
 class LocalCluster(Common):
@@ -102,6 +100,8 @@ class SshCluster(Common):
     identity: str | None = Field(None, description="private key file")
     ssh_config: str | None = Field(None, description="OpenSSH configuration; default ~/.ssh/config")
     jump: str | None = Field(None, description="gateway as [user@]host[:port]; default: ssh_config's ProxyJump")
+    directory: str | None = Field(None, description="folder for the jobs' directories on the hosts")
+    forward: Lines = Field((), description="names of variables to forward from the shell")
     spares: tuple[str, ...] = Field((), description="hosts of `hosts` that only replace failed ones")
     shared_filesystem: bool = Field(False, description="whether `directory` and the code are the same on all hosts")
 
@@ -148,6 +148,7 @@ class SlurmCluster(Common):
 
     kind: Literal["slurm"]
     nodes: int | None = Field(None, ge=1, description="nodes if --nodes is not given")
+    directory: str | None = Field(None, description="folder for the jobs' directories, which all nodes see")
     partition: str | None = None
     account: str | None = None
     qos: str | None = None

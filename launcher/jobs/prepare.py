@@ -103,11 +103,11 @@ def prepare(request: RunRequest) -> Prepared:
 
 
 def settings_of(cluster: Cluster, wanted: Environments, nodes: Sequence[NodePlan]) -> Settings:
-    """What the entry and the command line add to every node; this machine's ranks inherit the shell's variables."""
+    """What the entry, the command line and the shell add to every node."""
     return Settings(
         inventory_env=wanted.inventory,
         command_line_env=wanted.command_line,
-        forwarded_env=wanted.forwarded if cluster.kind == "ssh" else {},
+        forwarded_env=wanted.forwarded,
         setup=cluster.setup,
         container=cluster.container,
         checkpoint_directory=checkpoint_directory(cluster, nodes),

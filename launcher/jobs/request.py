@@ -175,9 +175,10 @@ FORWARDED_PREFIXES = ("NCCL_", "TORCH_", "GLOO_", "CUDA_DEVICE_", "PYTORCH_", "O
 
 
 def environments(request: RunRequest, cluster: Cluster) -> Environments:
-    """What goes to the ranks beside our defaults; the shell's variables by an allow-list (and `forward`)."""
-    allowed = {*FORWARDED, *cluster.forward}
-    forwarded = {
-        name: value for name, value in os.environ.items() if name in allowed or name.startswith(FORWARDED_PREFIXES)
-    }
+    """What goes to the ranks beside our defaults; over SSH also the shell's variables by an allow-list (and `forward`),
+    which ranks of this machine and of Slurm inherit."""
+    forwarded = {}
+    if cluster.kind == "ssh":
+        allowed = {*FORWARDED, *cluster.forward}
+        forwarded = {k: v for k, v in os.environ.items() if k in allowed or k.startswith(FORWARDED_PREFIXES)}
     return Environments(cluster.env, parse_env(request.env), forwarded)

@@ -79,6 +79,13 @@ def test_an_error_names_file_line_field_and_what_is_near(old: str, new: str, wan
         assert part in message
 
 
+@pytest.mark.parametrize(
+    "entry", ["kind: local, directory: /x", "kind: local, forward: [A]", "kind: slurm, forward: [A]"]
+)
+def test_a_key_that_would_be_ignored_is_refused(entry: str) -> None:
+    assert "unknown key" in error_of(f"default: c\nclusters:\n  c: {{{entry}}}\n")
+
+
 @pytest.mark.parametrize(("written", "meant"), [("4:00:00", "4:00:00"), ("1-00:00:00", "1-00:00:00"), ("90", "90")])
 def test_a_time_is_what_was_typed(written: str, meant: str) -> None:
     text = f"default: hpc\nclusters:\n  hpc: {{kind: slurm, time: {written}, account: 4711, env: {{N: 2}}}}"
