@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
@@ -171,7 +171,7 @@ class RankTable:
     def from_json(cls, record: Mapping[str, Any]) -> RankTable:
         """Raises ValueError, KeyError or TypeError when the document is not of this form."""
         frames = [Frame(*frame) for frame in record["frames"]]
-        groups = tuple(GroupView(**one) for one in record["groups"])
+        groups = tuple(GroupView(**_known(GroupView, one)) for one in record["groups"])
         signatures = tuple(Signature(*one) for one in record["signatures"])
         plain: dict[str, Any] = {key: record[key] for key in _PLAIN}
         return cls(
@@ -200,4 +200,9 @@ def _call(record: Mapping[str, Any], signatures: Sequence[Signature], frames: Se
         "frames": tuple(frames[number] for number in record["frames"]),
         "peer": (int(peer[0]), int(peer[1])) if peer else None,
     }
-    return Call(**{**record, **read})
+    return Call(**{**_known(Call, record), **read})
+
+
+def _known(kind: type[Call] | type[GroupView], record: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version has a field for: a bundle may be of another one."""
+    return {one.name: record[one.name] for one in fields(kind) if one.name in record}

@@ -311,6 +311,16 @@ def test_the_reduction_travels_without_loss() -> None:
         assert RankTable.from_json(json.loads(json.dumps(table.to_json()))) == table
 
 
+def test_a_reduction_with_fields_of_another_version_is_read() -> None:
+    """Not read: each bundle of before a field was dropped."""
+    (table, *_) = tables(waiting_for(4, 1))
+    document = table.to_json()
+    assert document["newest"] and document["groups"]
+    for one in (*document["newest"], *document["groups"]):
+        one["of_another_version"] = 1
+    assert RankTable.from_json(document) == table
+
+
 def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     """torchfrtrace: unpickles anything."""
     (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps({"pg_config": {}, "entries": [Runs(tmp_path / "ran")]}))
