@@ -10,8 +10,9 @@ from doctor.evidence.logs import LogEvent
 from doctor.evidence.nccl_log import NcclEdge, NcclProcess
 from doctor.rules import Rule
 from doctor.rules.events import events_of, hosts_of, quotes, ranks_of, said, who
+from doctor.rules.speakers import names, on
 from doctor.text import fold_hosts, name_ranks
-from launcher.common.finding import Evidence, Finding, Severity
+from launcher.common.finding import Evidence, Finding
 
 _SAME_NETWORK = "give every node the same adapters and plugin, and the same NCCL_NET, NCCL_IB_DISABLE, NCCL_IB_HCA"
 _PASS_VERBS = (
@@ -19,37 +20,6 @@ _PASS_VERBS = (
     " the adapter there"
 )
 _SOCKET, _VERBS = "3", "4"  # ncclSocketType: NetSocket, NetIb
-
-
-def names(processes: Sequence[NcclProcess]) -> str:
-    """The processes in words: ranks where known, else hosts."""
-    ranks = sorted({one.rank for one in processes if one.rank is not None})
-    hosts = sorted({one.host for one in processes if one.host})
-    if ranks:
-        return name_ranks(ranks) + (f" on {fold_hosts(hosts)}" if hosts else "")
-    return fold_hosts(hosts) or "a process"
-
-
-def on(
-    processes: Sequence[NcclProcess],
-    quote: str,
-    code: str,
-    cause: str,
-    fix: str,
-    confidence: float,
-    severity: Severity = "error",
-) -> Finding:
-    """A finding on processes: their ranks and hosts, and `quote` at the place where each spoke."""
-    return Finding(
-        code,
-        severity,
-        cause,
-        fix,
-        confidence,
-        tuple(sorted({one.rank for one in processes if one.rank is not None})),
-        tuple(sorted({one.host for one in processes if one.host})),
-        evidence=tuple(Evidence("nccl_log", one.where, quote) for one in processes[:4]),
-    )
 
 
 def on_verbs(process: NcclProcess) -> bool:
@@ -193,23 +163,21 @@ def gdr(evidence: EvidenceSet) -> Iterator[Finding]:
     able = {edge.target if edge.receives else edge.source for edge in edges if edge.gdr and edge.receives is not None}
     # A sender without it is no sign: before Ampere NCCL does not read by GPUDirect RDMA.
     unable = {edge.target for edge in edges if edge.receives and not edge.gdr} - able
-    hosts = {process.rank: process.host for process in evidence.of(NcclProcess) if process.host}
     if able and unable:
-        yield _lacking(sorted(unable), sorted(able), edges, hosts)
+        yield _lacking(sorted(unable), sorted(able), edges)
         return
-    off = events_of(evidence, "gdr_disabled")
-    on = events_of(evidence, "gdr_enabled")
-    off_hosts, on_hosts = set(hosts_of(off)) - set(hosts_of(on)), set(hosts_of(on))
-    if off_hosts and on_hosts:
-        lacking = [event for event in off if event.origin.host in off_hosts]
+    off, enabled = events_of(evidence, "gdr_disabled"), events_of(evidence, "gdr_enabled")
+    having = hosts_of(enabled)
+    lacking = [event for event in off if event.origin.host and event.origin.host not in having]
+    if lacking and having:
         yield said(
             lacking,
             "net.gdr_asymmetric",
-            f"{who(lacking)} works without GPUDirect RDMA (GDR) where {fold_hosts(on_hosts)} has it.",
+            f"{who(lacking)} works without GPUDirect RDMA (GDR) where {fold_hosts(having)} has it.",
             _PEERMEM,
             0.8,
         )
-    elif (off and not on and not able) or (edges and not able and any(edge.receives for edge in edges)):
+    elif (off and not enabled and not able) or (edges and not able and any(edge.receives for edge in edges)):
         yield Finding(
             "net.gdr_disabled",
             "warning",
@@ -233,9 +201,8 @@ def _edge_quotes(edges: Sequence[NcclEdge]) -> tuple[Evidence, ...]:
     return tuple(Evidence("nccl_log", "channel", edge.text) for edge in edges[:4])
 
 
-def _lacking(unable: Sequence[int], able: Sequence[int], edges: Sequence[NcclEdge], hosts: object) -> Finding:
+def _lacking(unable: Sequence[int], able: Sequence[int], edges: Sequence[NcclEdge]) -> Finding:
     telling = [edge for edge in edges if edge.target in unable or edge.source in unable]
-    assert isinstance(hosts, dict)
     return Finding(
         "net.gdr_asymmetric",
         "error",
@@ -244,7 +211,6 @@ def _lacking(unable: Sequence[int], able: Sequence[int], edges: Sequence[NcclEdg
         _PEERMEM,
         0.85,
         tuple(unable),
-        tuple(sorted({hosts[rank] for rank in unable if rank in hosts})),
         evidence=_edge_quotes(telling),
     )
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView
 from doctor.evidence.job import JobFacts
+from doctor.evidence.nccl_log import NcclProcess
 from doctor.evidence.rank_table import Call, GroupView, RankTable, Signature, fold_ranks, unfold_ranks
 from doctor.evidence.stacks import Stack
 from doctor.text import fold
@@ -105,10 +106,20 @@ def fleet_of(evidence: EvidenceSet) -> Fleet:
     job = max(evidence.of(JobFacts), key=lambda job: job.attempt, default=None)
     stacks = evidence.of(Stack)
     world = _world(tables, job, stacks)
-    hosts = {one.rank: one.host for one in stacks if one.rank is not None and one.host}
+    hosts = _logged_hosts(evidence.of(NcclProcess))
+    hosts |= {one.rank: one.host for one in stacks if one.rank is not None and one.host}
     hosts |= {view.rank: view.host for view in views.values()} | dict(job.hosts if job else {})
     coordinates = {rank: format_coordinate(at) for rank, at in job.coordinates.items()} if job else {}
     return Fleet(tables, earlier, _groups(tables, world), world, hosts, coordinates)
+
+
+def _logged_hosts(processes: Sequence[NcclProcess]) -> dict[int, str]:
+    """Hosts of ranks as NCCL's log tells them; of none that several claim: those are ranks of smaller groups."""
+    claims: defaultdict[int, set[str]] = defaultdict(set)
+    for one in processes:
+        if one.rank is not None and one.host:
+            claims[one.rank].add(one.host)
+    return {rank: host for rank, (host, *others) in claims.items() if not others}
 
 
 def _ranked(tables: Sequence[RankTable]) -> list[RankTable]:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from doctor.evidence import EvidenceSet
 from doctor.evidence.nccl_log import NcclProcess
 from doctor.rules import Rule
-from doctor.rules.adapters import names, on
 from doctor.rules.events import events_of, ranks_of, said
 from doctor.rules.majority import minority
+from doctor.rules.speakers import names, on
 from launcher.common.finding import Finding
 
 

@@ -13,8 +13,10 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.job import JobFacts
 from doctor.evidence.log_lines import Origin
 from doctor.evidence.logs import LogEvent
+from doctor.evidence.nccl_log import NcclProcess
 from doctor.evidence.processes import ProcessState
 from doctor.evidence.progress import ProgressSeries
+from doctor.rules.fleet import fleet_of
 from launcher.common.finding import Finding, Verdict
 from launcher.spec import MeshSpec
 
@@ -50,6 +52,11 @@ def test_a_rank_of_which_logs_tell_is_placed_as_any_other() -> None:
     line = LogEvent("gpu_oom", "CUDA out of memory", Origin(rank=3), "r3.log:7")
     finding = first(judged(job(), line))
     assert (finding.code, finding.hosts, finding.coordinates) == ("gpu.oom", ("n1",), ("dp_replicate3",))
+
+
+def test_nccls_log_tells_hosts_of_ranks_but_not_where_two_claim_one() -> None:
+    speakers = [NcclProcess(host, 11, 0, f"{host}.log:1", rank) for host, rank in (("h0", 0), ("h1", 1), ("h2", 1))]
+    assert EvidenceSet(speakers).once(fleet_of).hosts == {0: "h0"}
 
 
 def test_an_exception_is_told_in_its_words() -> None:
