@@ -11,11 +11,12 @@ MESSAGE_LIMIT = 4_096  # characters of a line that patterns look at: some need t
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TIME = r"(?P<time>\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,:]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
 _NAME = r"[A-Za-z0-9][\w.-]*"
+_LINK = re.compile(r"\[([^\]\s]{1,200})\]\(https?://[^)\s]{1,300}\)")  # what a mail or forum made of an address
 # Prefixes that may stand one after the other, in any order.
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\[\d+,(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?",  # mpirun --tag-output
+        r"\[(?:\d+,)?(?P<rank>\d+)\]<std(?:out|err|diag)>:\s?",  # mpirun --tag-output, horovodrun
         r"\[rank(?P<rank>\d+)\]:?\s?",  # torch and torchrun
         rf"\[?(?P<host>{_NAME}):(?P<pid>\d+):\d+:\d+\]\s+",  # UCX
         rf"\[(?P<host>{_NAME}(?<!\.py)(?<!\.cc)(?<!\.cpp)):(?P<pid>\d+)\]\s+",  # Open MPI
@@ -27,6 +28,7 @@ _PREFIXES = tuple(
         rf"\[pod/(?P<host>{_NAME})/[\w.-]+\]\s?",  # kubectl logs --prefix
         rf"(?P<host>{_NAME})\s+(?:\||>>)\s",  # docker compose, and others
         r"\|\s+",
+        r">\s+",  # a quotation
         rf"\((?P<host>{_NAME}), rank=(?P<rank>\d+)(?:, pid=(?P<pid>\d+))?[^)]*\)\s?",  # SkyPilot
         (  # pdsh, clush
             rf"(?P<host>{_NAME}(?<!Error)(?<!Exception)(?<!WARN)(?<!INFO)(?<!E[A-Z]\d{{4}})): (?=\S+:\d+:\d+"
@@ -82,7 +84,8 @@ class LogLine:
 
 def clean(text: str) -> str:
     """Text without terminal escapes and control characters."""
-    return _ESCAPES.sub("", text)
+    plain = _ESCAPES.sub("", text)
+    return _LINK.sub(r"\1", plain) if "](http" in plain else plain
 
 
 def seconds(stamp: str) -> float | None:

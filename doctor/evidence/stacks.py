@@ -137,12 +137,17 @@ class _Reader:
             self.pid, self.label = int(process["pid"]), process["command"][:300]
         elif header := _THREAD.match(line):
             rank = _prefix_rank(header["prefix"])
-            if rank != self.rank or (header["current"] and self.threads):
+            if rank != self.rank or (header["current"] and self.threads) or self.has_main(header["name"]):
                 yield from self.finish()
             self.end_thread()
             self.rank, self.prefix, self.header = rank, header["prefix"], header.groupdict()
         elif self.header is not None:
             self.frame(line)
+
+    def has_main(self, name: str | None) -> bool:
+        """Whether a thread of this name is a main thread although the process has one: it is another process."""
+        known = [thread.name for thread in self.threads] + [self.header["name"] if self.header else ""]
+        return name == "MainThread" and name in known
 
     def frame(self, line: str) -> None:
         text = line[len(self.prefix) :] if self.prefix and line.startswith(self.prefix) else line

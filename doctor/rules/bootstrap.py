@@ -35,6 +35,8 @@ def connections(evidence: EvidenceSet) -> Iterator[Finding]:
         if all("retrying" in event.text for event in found) and _ran(evidence):
             continue  # the peer was not up yet
         of_gloo = all(event.kind != "connect_failed" for event in found)
+        if not address and _loops(evidence):
+            continue  # it was to go over loopback, which is told of below
         if fallen and of_gloo and (not address or is_loopback(address)):
             yield _unresolved([*fallen, *found])
         else:
@@ -52,6 +54,13 @@ def _unresolved(events: Sequence[LogEvent]) -> Finding:
         " /etc/hosts",
         0.9,
     )
+
+
+def _loops(evidence: EvidenceSet) -> Sequence[LogEvent]:
+    """Lines of processes that start up over loopback, in a job of several hosts."""
+    loops = events_of(evidence, "loopback_interface")
+    hosts = {one.host for one in evidence.of(NcclProcess)} | set(hosts_of(loops))
+    return loops if len(hosts) > 1 else ()
 
 
 def _over_loopback(process: NcclProcess) -> bool:
@@ -116,20 +125,18 @@ def interfaces(evidence: EvidenceSet) -> Iterator[Finding]:
         have = f" (it uses {', '.join(used[:3])})" if used else ""
         asked = ", ".join(sorted({event["interface"] for event in found if event["interface"]}))
         asked = asked or _asked_for(found, evidence)
-        to = f"the network of {address}" if address else f"the interface {asked or ''} that was asked for"
+        to = f"the network of {address}" if address else f"the interface {asked} that was asked for" if asked else ""
         yield said(
             found,
             "bootstrap.wrong_interface",
-            f"{who(found)} has no interface in {' '.join(to.split())}{have}.",
+            f"{who(found)} has no interface {'in ' + to if to else 'with an IP address'}{have}.",
             "use host networking in the container, and NCCL_SOCKET_IFNAME / NCCL_COMM_ID of the network between the"
             " hosts",
             0.85,
             address=address,
         )
     yield from _virtual(evidence.of(NcclProcess))
-    loops = events_of(evidence, "loopback_interface")
-    hosts = {one.host for one in evidence.of(NcclProcess)} | set(hosts_of(loops))
-    if loops and len(hosts) > 1:
+    if loops := _loops(evidence):
         yield said(
             loops,
             "bootstrap.wrong_interface",

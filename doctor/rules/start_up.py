@@ -13,6 +13,7 @@ from launcher.common.finding import Finding
 
 SLOW_PCI = 3.0  # GB/s as NCCL prints it: below PCIe 3.0 ×4, no GPU or NIC of a cluster is attached like that
 DEVICES_PER_HOST = 8
+_DENIED = ("ermission", "not permitted", "ead-only")
 
 
 def duplicates(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -74,6 +75,17 @@ def shared_memory(evidence: EvidenceSet) -> Iterator[Finding]:
             " share /dev/shm, as in containers of their own.",
             "run the ranks of a host in one container, or with --ipc=host; NCCL_SHM_DISABLE=1 works around",
             0.75,
+        )
+        return
+    denied = [event for event in segments if any(word in event["error"] for word in _DENIED)]
+    if denied:
+        yield said(
+            segments,
+            "init.host_register",
+            f"{who(denied)} may not make a shared memory segment ({denied[0]['error']}): /dev/shm is not full, but its"
+            " rights or those of old segments forbid it.",
+            "ls -ld /dev/shm must show drwxrwxrwt (chmod 1777 /dev/shm); remove other users' stale /dev/shm/nccl-*",
+            0.85,
         )
         return
     explained = events_of(evidence, "shm_no_space", "p2p_unsupported", "ipc_failed")

@@ -9,7 +9,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("foreign_peer", "wrong magic", r"wrong magic (?P<theirs>[0-9a-f]+) != (?P<ours>[0-9a-f]+)"),
     ("foreign_peer", "magic", r"(?:unexpected|invalid|bad|mismatch\w*|different) magic\b"),
     ("foreign_peer", "Unknown command", r"\[Service thread\] Unknown command \d+"),
-    ("exit_barrier", "exit barrier", r"(?P<error>Error waiting on exit barrier)(?:\. Elapsed: (?P<seconds>[\d.]+))?"),
+    ("exit_barrier", "exit barrier", r"(?P<error>Error waiting on exit barrier)(?:\. Elapsed: (?P<seconds>\d+(?:\.\d+)?))?"),
     ("foreign_peer", "has already checked in", r"rank (?P<peer_rank>\d+) of \d+ ranks has already checked in"),
     (
         "rank_count_mismatch",
@@ -31,6 +31,7 @@ ROWS: list[tuple[str, str, str]] = [
         "No interface found in the same subnet",
         rf"No interface found in the same subnet as remote address {_ADDRESS}",
     ),
+    ("no_interface", "Address family not supported", r"[Ss]ocket creation failed ?: ?Address family not supported"),
     ("no_interface", "o socket interface found", r"[Nn]o (?:usable )?socket interface found"),
     (
         "no_interface",
@@ -53,7 +54,7 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("connect_failed", "Couldn't connect to", r"Couldn't connect to (?P<address>[\w.-]+):(?P<port>\d+)"),  # perftest
     ("connect_failed", "exceeded", r"socket\w*Connect: exceeded (?P<error>timeouts|retries|error retry count)"),
-    ("connect_failed", "Call to connect failed", rf"Call to connect failed : {_ERROR}"),
+    ("connect_failed", "Call to connect ", rf"Call to connect (?:failed|timeout) : {_ERROR}"),
     ("connect_failed", "retry count", rf"connect to {_ADDRESS} returned {_ERROR}, exceeded error retry count"),
     # torch: TCPStore and rendezvous.
     (
@@ -152,7 +153,8 @@ ROWS: list[tuple[str, str, str]] = [
     (
         "loopback_interface",
         "sing",
-        r"(?:Bootstrap ?: Using (?:\[0\])?lo:(?P<address>127\.\S+?|::1)<|NET/Socket ?: Using \[0\]lo:127)",
+        r"(?:Bootstrap ?: Using (?:\[0\])?lo:(?P<address>127\.\S+?|::1)<|NET/Socket ?: Using \[0\]lo:127"
+        r"|NET : Using interface lo:127)",
     ),
     ("loopback_fallback", "loopback address as fallback", r"(?P<error>Using the loopback address as fallback)"),
     ("loopback_master", "MASTER_ADDR", r"MASTER_ADDR['\"]?\s?[=:]\s?['\"]?(?P<address>127\.[\d.]+|localhost|::1)"),

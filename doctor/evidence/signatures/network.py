@@ -49,12 +49,18 @@ ROWS: list[tuple[str, str, str]] = [
         "async fatal event",
         rf"{_DEVICE} async fatal event on (?:QP|CQ)[^:]*: (?P<event>.*(?:access|request|queue error|CQ error).*)",
     ),
+    (
+        "ib_queue_fatal",
+        "async",
+        rf"(?:{_DEVICE} )?[Gg]ot (?:\S+ )?async (?:\S+ )?event\s?: ?"
+        r"(?P<event>.*(?:access (?:error|violation)|CQ error).*)",
+    ),
     ("ib_fatal_event", "async fatal event", rf"{_DEVICE} async fatal event(?: on \w+)?[^:]*: {_EVENT}"),
     (
         "ib_fatal_event",
         "async",
         rf"(?:{_DEVICE} )?[Gg]ot (?:\S+ )?async (?:\S+ )?event\s?: ?(?P<event>"
-        rf"(?:local catastrophic|device fatal|.*fatal|CQ error|.*access (?:error|violation)).*)",
+        rf"(?:local catastrophic|device fatal|.*fatal).*)",
     ),
     ("ib_async_other", "async", rf"(?:{_DEVICE} )?[Gg]ot (?:\S+ )?async (?:\S+ )?event\s?: ?{_EVENT}"),
     # Devices.
@@ -87,6 +93,11 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?:.*?remote GID (?P<remote_gid>[0-9a-fA-F:.]+))?",
     ),
     ("verbs_failed", "ibv_", r"(?P<call>ibv_\w+)\(.*\) failed: (?P<error>[A-Z][A-Za-z ]*[a-z])"),
+    (
+        "verbs_failed",
+        "ibv_",
+        r"(?P<call>ibv_\w+)(?:\(\))? failed\W.{0,40}?(?:: |\()(?P<error>[A-Z][a-z]+(?: [a-z]+)*)\)?",
+    ),
     ("memlock_limit", "max locked memory", r"^max locked memory\s+\(kbytes, -l\)\s+(?P<kilobytes>\d{1,6})\s*$"),
     (
         "efa_limit",
@@ -158,6 +169,11 @@ ROWS: list[tuple[str, str, str]] = [
         "gdr_register_failed",
         "dmabuf",
         r"(?P<call>ibv_reg_dmabuf_mr|DMA-?BUF|dmabuf)\S* .*(?:failed|not supported)(?: with error)?:? ?(?P<error>.*)",
+    ),
+    (
+        "gdr_register_failed",
+        "register",
+        r"[Uu]nable to register (?P<call>MR)\b.*?: (?P<error>Bad address|Invalid argument|Operation not \w+)",
     ),
     # Sockets of the data path.
     ("socket_type", "wrong type", r"wrong type (?P<theirs>\d+) != (?P<ours>\d+)"),
