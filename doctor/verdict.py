@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from doctor.evidence import EvidenceSet
-from doctor.rules import HEALTHY, PLUGIN_FAILED, Question
+from doctor.rules import HEALTHY, PLUGIN_FAILED, RULE_FAILED, Question
 from launcher.common.finding import SEVERITIES, Evidence, Finding, Verdict, unknown
 
 UNSURE = 0.5  # below this a finding never stands before a surer one
@@ -88,7 +88,7 @@ def _doubt(found: Sequence[Finding], evidence: EvidenceSet) -> Finding | None:
     moves = any(one.code == "hang.none_slow" for one in found)
     blind = [gap for gap in evidence.gaps if gap.blinding and not (moves and gap.where.startswith("dump of"))]
     looked = any(one.severity == "info" and one.code not in ("unknown", PLUGIN_FAILED) for one in found)
-    if looked and not doubts and not blind:
+    if looked and not doubts and not blind and not any(one.code == RULE_FAILED for one in found):
         return None
     causes = [one.cause for one in doubts] or [_what_was_read(evidence, blind)]
     missing = [text for one in doubts for text in one.missing] + [str(gap) for gap in blind]

@@ -29,7 +29,7 @@ from launcher.common.plugins import PluginFailure, guarded, plugins, telling
 
 Question = Literal["diagnose", "hang", "straggler", "mesh"]
 HEALTHY = "healthy"
-PLUGIN_FAILED = "plugin.failed"
+PLUGIN_FAILED, RULE_FAILED = "plugin.failed", "doctor.rule_failed"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,22 @@ def healthy(what: str, evidence: Iterable[Evidence] = ()) -> Finding:
 def rules() -> Sequence[Rule]:
     """All rules of the modules of this package, in the order of the modules' names, then those of plug-ins."""
     modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
-    return [*(rule for module in modules for rule in getattr(module, "RULES", ())), *_of_plugins()]
+    return [*(_ours(rule) for module in modules for rule in getattr(module, "RULES", ())), *_of_plugins()]
+
+
+def _ours(rule: Rule) -> Rule:
+    """A rule that fails on damaged evidence leaves the others their say."""
+    return replace(rule, find=guarded(rule.find, rule.find.__name__, _failed_on))
+
+
+def _failed_on(failure: PluginFailure, evidence: EvidenceSet) -> Finding:
+    return Finding(
+        RULE_FAILED,
+        "info",
+        f"The rule {failure}.",
+        "Tell us, with the evidence: ddoctor collect --anonymize.",
+        missing=(f"what {failure.origin} finds",),
+    )
 
 
 def _of_plugins() -> Iterator[Rule]:

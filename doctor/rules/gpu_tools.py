@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from statistics import median
@@ -28,6 +29,7 @@ def gpus(evidence: EvidenceSet) -> Iterator[Finding]:
 
 
 # Bits of clocks_event_reasons.active that slow a device down against its will (NVML).
+_MASK = re.compile(r"0[xX][0-9a-fA-F]+")
 _SLOW_BITS = {
     0x8: "HW Slowdown",
     0x20: "SW Thermal Slowdown",
@@ -64,7 +66,8 @@ def _row(where: str, table: CsvTable, row: int) -> Iterator[Finding]:
         listed = "; ".join([*facts, *(f"{column} is set" for column in bad)])
         yield printed(where, listed, "gpu.ecc", f"{name} has memory errors: {listed}.", RESET, 0.85)
     mask = cell("clocks_event_reasons.active", "clocks_throttle_reasons.active")
-    reasons = [text for bit, text in _SLOW_BITS.items() if mask.startswith("0x") and int(mask, 16) & bit]
+    bits = int(mask, 16) if _MASK.fullmatch(mask) else 0
+    reasons = [text for bit, text in _SLOW_BITS.items() if bits & bit]
     for text in _SLOW_BITS.values():
         column = text.lower().replace(" ", "_")
         if cell(f"clocks_event_reasons.{column}", f"clocks_throttle_reasons.{column}") == "Active":

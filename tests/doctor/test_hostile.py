@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from doctor.diagnose import diagnose
 from doctor.discover import discover
+from doctor.evidence import EvidenceSet
 from doctor.report.html import render as html
 from doctor.report.markdown import render as markdown
 from doctor.report.terminal import render as terminal
+from doctor.rules import Rule, hang, rules
 from launcher.common.finding import Evidence, Finding, Verdict
 from launcher.common.unpickle import RefusedPickleError, loads, salvage
 from tests.doctor.dumps import Op, recorders, write_all
@@ -107,3 +109,19 @@ def test_text_of_strangers_is_harmless_in_every_report() -> None:
         assert "\x1b" not in text.replace("\x1b[0m", "").replace("\x1b[31m", "").replace("\x1b[1m", "")
         assert "<script" not in html(verdict, discover([]))
     assert "\\<script\\>" in markdown(verdict)
+
+
+def test_a_rule_that_fails_leaves_the_others_their_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(evidence: EvidenceSet) -> list[Finding]:
+        raise ZeroDivisionError("of this kind")
+
+    monkeypatch.setattr(hang, "RULES", (Rule(("hang.desync",), ("hang",), broken),))
+    rules.cache_clear()
+    try:
+        finding = diagnose(EvidenceSet([], []), "hang").findings[0]
+    finally:
+        rules.cache_clear()
+    assert (finding.code, finding.cause) == (
+        "doctor.rule_failed",
+        "The rule broken failed: ZeroDivisionError: of this kind.",
+    )

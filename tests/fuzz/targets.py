@@ -14,6 +14,7 @@ from doctor.discover import read_source
 from doctor.evidence import EvidenceSet, Source
 from doctor.report.html import render as html
 from doctor.report.terminal import render as terminal
+from doctor.rules import RULE_FAILED
 from launcher.common.progress import parse_record
 from launcher.common.progress.grammar import read_line
 from launcher.errors import DlaunchError
@@ -49,6 +50,7 @@ def whole_doctor(data: bytes) -> None:
     name = NAMES[data[0] % len(NAMES)] if data else NAMES[0]
     evidence = EvidenceSet(*read_source(Source(name, path)))
     verdict = diagnose(evidence)
+    assert not any(finding.code == RULE_FAILED for finding in verdict.findings), verdict
     terminal(verdict)
     html(verdict, evidence)
 

@@ -9,7 +9,11 @@ ROWS: list[tuple[str, str, str]] = [
     ("foreign_peer", "wrong magic", r"wrong magic (?P<theirs>[0-9a-f]+) != (?P<ours>[0-9a-f]+)"),
     ("foreign_peer", "magic", r"(?:unexpected|invalid|bad|mismatch\w*|different) magic\b"),
     ("foreign_peer", "Unknown command", r"\[Service thread\] Unknown command \d+"),
-    ("exit_barrier", "exit barrier", r"(?P<error>Error waiting on exit barrier)(?:\. Elapsed: (?P<seconds>\d+(?:\.\d+)?))?"),
+    (
+        "exit_barrier",
+        "exit barrier",
+        r"(?P<error>Error waiting on exit barrier)(?:\. Elapsed: (?P<seconds>\d+(?:\.\d+)?))?",
+    ),
     ("foreign_peer", "has already checked in", r"rank (?P<peer_rank>\d+) of \d+ ranks has already checked in"),
     (
         "rank_count_mismatch",

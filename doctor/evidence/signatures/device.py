@@ -178,6 +178,7 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("device_invisible", "GPU access blocked", r"(?P<error>GPU access blocked by the operating system)"),
     ("gpu_reset", "requires reset", r"(?P<error>GPU requires reset)"),
+    ("gpu_reset", "RESET_REQUIRED", r"(?P<error>NV_ERR_RESET_REQUIRED)"),
     ("device_invisible", "No HIP GPUs", r"(?P<error>No HIP GPUs are available)"),
     (
         "device_invisible",
@@ -215,7 +216,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"Failed to CUDA (?:host )?(?:alloc|malloc|calloc)\w*(?: async)? (?P<size>\d+) bytes",
     ),
     ("driver_down", "driver shutting down", r"(?P<error>driver shutting down)"),
-    ("gpu_busy", "busy or unavailable", r"(?P<error>all CUDA-capable devices are busy or unavailable)"),
+    ("gpu_busy", "busy or unavailable", r"(?P<error>CUDA-capable device\S* (?:is/)?are busy or unavailable)"),
     (
         "duplicate_device",
         "uplicate GPU detected",
@@ -223,9 +224,9 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?P<bus>[0-9a-fA-F:.]+)",
     ),
     # Topology as NCCL prints it.
-    ("graph_link", "- PCI/", r"\+ PCI\[(?P<bandwidth>[\d.]+)\] - PCI/(?P<target>\S+)"),
-    ("graph_link", "- GPU/", r"\+ PCI\[(?P<bandwidth>[\d.]+)\] - GPU/(?P<target>\S+)"),
-    ("graph_link", "- NIC/", r"\+ PCI\[(?P<bandwidth>[\d.]+)\] - NIC/(?P<target>\S+)"),
+    ("graph_link", "- PCI/", r"\+ PCI\[(?P<bandwidth>\d+(?:\.\d+)?)\] - PCI/(?P<target>\S+)"),
+    ("graph_link", "- GPU/", r"\+ PCI\[(?P<bandwidth>\d+(?:\.\d+)?)\] - GPU/(?P<target>\S+)"),
+    ("graph_link", "- NIC/", r"\+ PCI\[(?P<bandwidth>\d+(?:\.\d+)?)\] - NIC/(?P<target>\S+)"),
     # Host.
     ("disk_full", "o space left on device", r"(?:\[Errno 28\] )?No space left on device(?:: '?(?P<path>[^']+)'?)?"),
     ("disk_full", "PytorchStreamWriter failed", r"(?P<error>PytorchStreamWriter failed writing file.*)"),

@@ -148,7 +148,7 @@ ROWS: list[tuple[str, str, str]] = [
         r"(?P<signal>[\w ]+))?",
     ),
     ("shm_unlink", "could not unlink the shared memory file", r"could not unlink the shared memory file (?P<path>\S+)"),
-    ("loader_timeout", "DataLoader timed out", r"DataLoader timed out after (?P<seconds>[\d.]+) seconds"),
+    ("loader_timeout", "DataLoader timed out", r"DataLoader timed out after (?P<seconds>\d+(?:\.\d+)?) seconds"),
     ("device_guess", "uessing device ID", r"[Gg]uessing device ID based on global rank"),
     (
         "device_guess",
@@ -186,6 +186,8 @@ ROWS: list[tuple[str, str, str]] = [
         "ompil",
         r"(?P<what>(?:[Cc]ompiling|[Tt]orch\.compile|[Ss]tart(?:ing)? compil|AUTOTUNE|[Aa]utotuning).{0,80})",
     ),
+    ("lock_held", "acquiring lock", r"Timeout on acquiring lock (?:\d+ )?on (?P<path>\S+)"),  # filelock
+    ("lock_held", "could not be acquired", r"[Ff]ile lock '(?P<path>[^']+)' could not be acquired"),
     (
         "activity_lock",
         "lock",

@@ -32,6 +32,7 @@ FAMILIES: Mapping[str, str] = {
     "cascade": "victims: the cause is elsewhere",
     "benign": "looks bad and is not",
     "preflight": "found before a job",
+    "doctor": "the doctor itself",
     "plugin": "what is installed beside dlaunch",
 }
 

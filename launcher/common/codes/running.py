@@ -117,6 +117,10 @@ CODES = {
         "The degrees' product is not the world size, or does not divide heads, experts or layers.",
         "Choose others; `dlaunch plan` lists those that fit.",
     ),
+    "doctor.rule_failed": Code(
+        "A rule of the doctor raised on this evidence: its findings are missing, the others stand.",
+        "Report it, with the evidence (`ddoctor collect --anonymize`).",
+    ),
     "plugin.failed": Code(
         "An installed package's entry point cannot be loaded, or its rule raises: its findings are missing.",
         "Upgrade or uninstall the package that is named.",

@@ -42,7 +42,7 @@ class BandwidthTable:
 
 def parse_tables(text: str) -> BandwidthTable:
     rows = [row for line in text.splitlines() if (row := parse_row(line))]
-    average = re.search(r"\bAvg bus bandwidth\s*:\s*([\d.]+)", text)
+    average = re.search(r"\bAvg bus bandwidth\s*:\s*(\d+(?:\.\d+)?)", text)
     bounds = re.search(r"\bOut of bounds values\s*:\s*(\d+)\s+(\w+)", text)
     return BandwidthTable(
         rows,

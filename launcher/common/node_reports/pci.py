@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 _REDIRECTS = ("ReqRedir+", "CmpltRedir+", "UpstreamFwd+")
 _DEVICE = re.compile(r"^(?P<slot>(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]) (?P<name>\S.*)$")
-_SPEED = re.compile(r"LnkSta:\s+Speed (?P<speed>[\d.]+)GT/s(?: \(\w+\))?, Width x(?P<width>\d+)")
-_CAPABLE = re.compile(r"LnkCap:.*?Speed (?P<speed>[\d.]+)GT/s, Width x(?P<width>\d+)")
+_SPEED = re.compile(r"LnkSta:\s+Speed (?P<speed>\d+(?:\.\d+)?)GT/s(?: \(\w+\))?, Width x(?P<width>\d+)")
+_CAPABLE = re.compile(r"LnkCap:.*?Speed (?P<speed>\d+(?:\.\d+)?)GT/s, Width x(?P<width>\d+)")
 
 
 @dataclass(frozen=True)

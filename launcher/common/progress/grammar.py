@@ -42,7 +42,7 @@ _HINTS_BEYOND_ASCII = ("次数", "步", "损失")
 _BAR = re.compile(
     r"(?:(?P<percent>\d{1,3})%\s*(?:\|[^|]{0,300}\|)?\s*|(?<![\w/.])(?=\d+/\d+ \[))"
     r"(?P<n>\d+)/(?P<total>\d+)\s*\[(?P<elapsed>[\d:]+)<(?P<left>[^,\]]*)"
-    r"(?:,\s*(?P<rate>[\d.]+|\?)\s?(?P<unit>[a-zA-Z]+/[a-zA-Z]+))?(?P<rest>[^\]]*)"
+    r"(?:,\s*(?P<rate>\d+(?:\.\d+)?|\?)\s?(?P<unit>[a-zA-Z]+/[a-zA-Z]+))?(?P<rest>[^\]]*)"
 )
 _HELD_OUT_LINE = re.compile(
     r"(?<![\w/.\-])(?:val|valid|validat\w*|eval|evaluat\w*|test|testing|inference|sanity|predict\w*|"
@@ -54,8 +54,8 @@ _HELD_OUT = re.compile(r"valid|eval|test", re.I)
 _HELD_OUT_BAR = re.compile(r"\W*(?:val|valid\w*|eval\w*|test|testing|infer\w*)\b", re.I)
 _AFTER_BAR = re.compile(r"\]\s*\[?((?:train(?:ing)?[_/ ])?loss\s*[:=].*)", re.I)  # what a loop prints behind its bar
 _SPELT_BAR = re.compile(  # as tqdm-loggable writes a bar into a log
-    r"\bProgress on:(?P<what>.{0,80}?)\s+(?P<n>[\d.]+[kMG]?)it/(?P<total>[\d.]+[kMG]?|\?)(?:it)?\s+"
-    r"rate:(?P<rate>[\d.]+)\s?(?P<unit>\w+/\w+)"
+    r"\bProgress on:(?P<what>.{0,80}?)\s+(?P<n>\d+(?:\.\d+)?[kMG]?)it/(?P<total>\d+(?:\.\d+)?[kMG]?|\?)(?:it)?\s+"
+    r"rate:(?P<rate>\d+(?:\.\d+)?)\s?(?P<unit>\w+/\w+)"
 )
 _NO_STEP_LINE = re.compile(
     r"\b(?:load(?:ed|ing)|initiali[sz]\w+|restor\w+|resum\w+|download\w*|preprocess\w*|compil\w+|skipping|sav(?:ed|ing)|"
@@ -82,15 +82,17 @@ _PLACES = (
     re.compile(r"^\W*\[\s*(?P<epoch>\d+)\s*\]\s+(?P<step>\d+)\s*\|\|"),
     re.compile(r"^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|"),
     re.compile(r"(?<!\w)(?P<epoch>\d+)epoch:train:\d+-(?P<step>\d+)batch"),
-    re.compile(r"(?<![\w.])(?P<step>\d+)\s+images/sec:\s+[\d.]+ \+/- \S+ \(jitter = \S+\)\s+(?P<loss>[\d.]+|nan)"),
+    re.compile(
+        r"(?<![\w.])(?P<step>\d+)\s+images/sec:\s+\S+ \+/- \S+ \(jitter = \S+\)\s+(?P<loss>\d+(?:\.\d+)?|nan)"
+    ),
     re.compile(r"\[\s*(?P<epoch>\d+),\s*(?P<step>\d+)\s*\]\s*:?\s*(?:\w+\s)?loss", re.I),
     re.compile(r"(?<![\w/.])(?P<epoch>\d+)/(?P<step>\d+),\s*\w*SamplesPerSec"),
     re.compile(r"^\W*(?P<step>\d+)/(?P<total>\d+)\s+(?:\[[=>.]+\]|[━─╸╺]{5})"),
     re.compile(r"[━─╸╺]{5,}\s+(?P<step>\d+)/(?P<total>\d+)"),
-    re.compile(r"loss\W+[\d.]+\s+\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
+    re.compile(r"loss\W+\d+(?:\.\d+)?\s+\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"第\s*(?P<step>\d+)\s*(?:步|次|批|个)"),
     re.compile(r"^\W*(?P<step>\d+)\s*/\s*(?P<total>\d+)\]?\W+(?:\w+\s|train(?:ing)?_)?loss", re.I),
-    re.compile(r"^\W*(?P<step>\d+)\s+[\d.]+ m?s run,.*?\s(?P<loss>[\d.]+|nan) loss\b"),
+    re.compile(r"^\W*(?P<step>\d+)\s+\d+(?:\.\d+)? m?s run,.*?\s(?P<loss>\d+(?:\.\d+)?|nan) loss\b"),
     re.compile(r"\btrain(?:ing)?\]?\s*:?\s*\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s*\]", re.I),
     re.compile(r"\[\s*(?P<step>\d+)\s*/\s*(?P<total>\d+)\s+\|\s+<\s+\|"),  # [12/90 01:50 < 08:31, 0.2 it/s, Epoch 1/3]
     re.compile(r"(?:^|\]\s*)\[\s*(?P<step>\d+)\s*\]\s+[a-z_/]+\s?="),
@@ -101,10 +103,10 @@ _DICT = re.compile(r"[^{}]{0,120}\{\s*[\w/]+:")  # the quotes are gone by then
 _HEADER = re.compile(
     r"\[?\b(?:step|batch|iter|iteration|update)\s?[=: ]\s?(?P<step>\d+)\s*/\s*(?P<total>\d+)(?:ba)?"
     r"(?:\W+global_step:\s*(?P<whole>\d+))?"
-    r"(?:,\s*epoch=(?P<epoch>[\d.]+))?(?:,\s*\w+=[\d:. a-z,]*)*[\]:=\s*\-|─━]*$",
+    r"(?:,\s*epoch=(?P<epoch>\d+(?:\.\d+)?))?(?:,\s*\w+=[\d:. a-z,]*)*[\]:=\s*\-|─━]*$",
     re.I,
 )
-_LETTER_TOTAL = re.compile(r"\|\|.*\bT: *([\d.]+)")
+_LETTER_TOTAL = re.compile(r"\|\|.*\bT: *(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
