@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from launcher.agent.shim import rank_environment
 from launcher.common.binding import Binding, index_list
+from launcher.common.fields import from_fields
 from launcher.common.paths import JobPaths
 from launcher.secrets import MASK, is_secret
 from launcher.spec import JobSpec
@@ -82,9 +83,8 @@ class NodePlan:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NodePlan:
         """Raises TypeError where the document lacks a field; unknown keys, as of other versions, are passed over."""
-        known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
         bindings = tuple(Binding.from_json(binding) for binding in document.get("bindings", ()))
-        return cls(**{**known, "bindings": bindings})
+        return from_fields(cls, document, bindings=bindings)
 
 
 @dataclass(frozen=True)

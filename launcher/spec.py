@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from launcher.common.fields import from_fields
 from launcher.errors import InputError
 from workloads.common import states
 
@@ -128,4 +129,4 @@ class JobSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobSpec:
-        return cls(**{**document, "args": tuple(document["args"]), "mesh": MeshSpec(document["mesh"])})
+        return from_fields(cls, document, args=tuple(document["args"]), mesh=MeshSpec(document["mesh"]))

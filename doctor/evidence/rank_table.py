@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from doctor.evidence.columns import PackedColumns
+from launcher.common.fields import from_fields
 
 DONE, STARTED, P2P, SCHEDULED = 1, 2, 4, 0  # flags of a call
 KEPT_CALLS = 4  # newest calls kept with their frames, per group
@@ -171,7 +172,7 @@ class RankTable:
     def from_json(cls, record: Mapping[str, Any]) -> RankTable:
         """Raises ValueError, KeyError or TypeError when the document is not of this form."""
         frames = [Frame(*frame) for frame in record["frames"]]
-        groups = tuple(GroupView(**_known(GroupView, one)) for one in record["groups"])
+        groups = tuple(from_fields(GroupView, one) for one in record["groups"])
         signatures = tuple(Signature(*one) for one in record["signatures"])
         plain: dict[str, Any] = {key: record[key] for key in _PLAIN}
         return cls(
@@ -200,9 +201,4 @@ def _call(record: Mapping[str, Any], signatures: Sequence[Signature], frames: Se
         "frames": tuple(frames[number] for number in record["frames"]),
         "peer": (int(peer[0]), int(peer[1])) if peer else None,
     }
-    return Call(**{**_known(Call, record), **read})
-
-
-def _known(kind: type[Call] | type[GroupView], record: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version has a field for: a bundle may be of another one."""
-    return {one.name: record[one.name] for one in fields(kind) if one.name in record}
+    return from_fields(Call, record, **read)

@@ -7,13 +7,13 @@ supervisor that starts in the middle (adoption) needs no history.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from launcher.common.binding import RankReport
+from launcher.common.fields import from_fields
 
 NodeState = Literal["starting", "running", "ended"]
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,5 @@ class AgentStatus:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> AgentStatus:
         """Raises TypeError where the document lacks a field; unknown keys are passed over."""
-        status = _known(cls, document)
-        ranks = tuple(_known(RankStatus, rank) for rank in document.get("ranks", ()))
-        return cls(**{**{f.name: getattr(status, f.name) for f in fields(cls)}, "ranks": ranks})
-
-
-def _known(kind: type[R], document: Mapping[str, Any]) -> R:
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{key: value for key, value in document.items() if key in names})
+        ranks = tuple(from_fields(RankStatus, rank) for rank in document.get("ranks", ()))
+        return from_fields(cls, document, ranks=ranks)

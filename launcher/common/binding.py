@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.common.fields import from_fields
+
 
 @dataclass(frozen=True)
 class Binding:
@@ -40,7 +42,7 @@ class Binding:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Binding:
         """Raises TypeError where the document lacks a field; unknown keys are passed over."""
-        return cls(**{key: value for key, value in document.items() if key in cls.__dataclass_fields__})
+        return from_fields(cls, document)
 
 
 @dataclass(frozen=True)

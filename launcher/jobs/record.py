@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.common.binding import PlannedRank
+from launcher.common.fields import from_fields
 from launcher.common.paths import make_private
 from launcher.errors import InputError
 from launcher.render import NodePlan, Settings
@@ -100,15 +101,16 @@ class JobRecord:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> JobRecord:
         """Raises KeyError or TypeError where the document is not of this form; unknown keys are passed over."""
-        known = {key: value for key, value in document.items() if key in cls.__dataclass_fields__}
-        known["nodes"] = tuple(NodePlan.from_json(node) for node in known.get("nodes", ()))
-        known["ranks"] = tuple(RankRecord(**rank) for rank in known.get("ranks", ()))
-        known["settings"] = Settings(**known.get("settings", {}))
-        if known.get("supervisor"):
-            known["supervisor"] = Process(**known["supervisor"])
-        if known.get("first_failure"):
-            known["first_failure"] = Failure(**known["first_failure"])
-        return cls(**known)
+        supervisor, failure = document.get("supervisor"), document.get("first_failure")
+        return from_fields(
+            cls,
+            document,
+            nodes=tuple(NodePlan.from_json(node) for node in document.get("nodes", ())),
+            ranks=tuple(from_fields(RankRecord, rank) for rank in document.get("ranks", ())),
+            settings=from_fields(Settings, document.get("settings", {})),
+            supervisor=from_fields(Process, supervisor) if supervisor else None,
+            first_failure=from_fields(Failure, failure) if failure else None,
+        )
 
     def with_(self, **changes: Any) -> JobRecord:
         return replace(self, **changes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from launcher.common.fields import from_fields
 from launcher.common.node_reports.nvidia_smi import SmiReport, parse_query
 from launcher.topology.model import HostTopology
 from launcher.topology.probe import read_probe
@@ -85,10 +86,8 @@ def _topology(probe: Mapping[str, str], host: str) -> HostTopology:
 
 def read_facts(host: str, raw: Mapping[str, Any], asked: float, answered: float, env: Mapping[str, str]) -> HostFacts:
     """The node side's answer; it was asked and answered at these times of our clock. `env`: what a job adds there."""
-    names = HostFacts.__dataclass_fields__.keys() & raw.keys()
     versions = dict(raw["versions"])
     facts: dict[str, Any] = {
-        **{name: raw[name] for name in names},
         "topology": _topology(raw["probe"], host),
         "versions": versions,
         "interfaces": {name: Interface(**about) for name, about in raw["interfaces"].items()},
@@ -98,7 +97,7 @@ def read_facts(host: str, raw: Mapping[str, Any], asked: float, answered: float,
         "clock_offset": raw["time"] - (asked + answered) / 2,
         "clock_doubt": (answered - asked) / 2,
     }
-    found = HostFacts(host=host, **facts)
+    found = from_fields(HostFacts, raw, host=host, **facts)
     if found.smi.driver:
         versions["driver"] = found.smi.driver
     if found.smi.cuda:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from launcher.common.fields import from_fields
 from launcher.common.paths import home
 from launcher.hosts.local import LocalHost
 
@@ -34,7 +35,7 @@ def read_bad_nodes(cluster: str, now: float) -> dict[str, BadNode]:
     """Those that have not expired; a file that is missing or damaged names none."""
     with suppress(OSError, ValueError, TypeError):
         document = json.loads(bad_nodes_file(cluster).read_text())
-        return still_bad({name: BadNode(**entry) for name, entry in document.items()}, now)
+        return still_bad({name: from_fields(BadNode, entry) for name, entry in document.items()}, now)
     return {}
 
 
