@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from doctor.evidence import EvidenceSet
@@ -20,31 +21,31 @@ _SHAPE = re.compile(r"TensorShape=(\[[^\]]*\])")
 _BRANCH = "look for a branch, loop length or exception that not all ranks share"
 
 
+@dataclass(frozen=True)
+class Told:
+    """A call of a rank as torch's check describes it."""
+
+    rank: int
+    op: str
+    number: int | None
+    shape: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} is in {self.op} number {self.number}"
+
+
 def fingerprints(evidence: EvidenceSet) -> Iterator[Finding]:
     for event in events_of(evidence, "fingerprint"):
-        yield _fingerprint(event)
+        yield _fingerprint(event, _told(event, "a"), _told(event, "b"))
     if own := events_of(evidence, "fingerprint_own"):
-        yield _own(own)
+        calls = {call.rank: call for call in (_told(event, "a") for event in own)}
+        yield _own(own, [calls[rank] for rank in sorted(calls)])
 
 
-def _own(events: Sequence[LogEvent]) -> Finding:
-    """Lines of which each tells the call of one rank alone; what the others called stands in theirs, if anywhere."""
-    calls = {
-        int(one["a"]): (_first(_OP, one["a_what"]), _first(_SHAPE, one["a_what"]))
-        for one in sorted(events, key=lambda one: int(one["a"]))
-    }
-    sizes = len({op for op, _ in calls.values()}) == 1 and len(set(calls.values())) > 1
-    told = ", ".join(f"rank {rank} in {op} of {shape or 'no size'}" for rank, (op, shape) in calls.items())
-    return said(
-        events,
-        "hang.shape_mismatch" if sizes else "hang.desync",
-        f"torch's check saw that ranks call {'one collective with other sizes' if sizes else 'different collectives'}:"
-        f" {told}.",
-        _BRANCH,
-        0.85 if len(calls) > 1 else 0.6,
-        ranks=tuple(calls),
-        missing=() if len(calls) > 1 else ("the same line of the other ranks",),
-    )
+def _told(event: LogEvent, who: str) -> Told:
+    text = event[f"{who}_what"].partition("Collectives differ")[0]
+    number = _first(_SEQ, text)
+    return Told(int(event[who]), _first(_OP, text) or "?", int(number) if number else None, _first(_SHAPE, text))
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
@@ -52,41 +53,52 @@ def _first(pattern: re.Pattern[str], text: str) -> str:
     return found[1] if found else ""
 
 
-def _fingerprint(event: LogEvent) -> Finding:
-    ranks = (int(event["a"]), int(event["b"]))
-    ours, theirs = event["a_what"], event["b_what"].split("Collectives differ")[0]
-    numbers = [int(found[1]) if (found := _SEQ.search(text)) else None for text in (ours, theirs)]
-    ops = [found[1] if (found := _OP.search(text)) else "?" for text in (ours, theirs)]
-    shapes = [found[1] if (found := _SHAPE.search(text)) else None for text in (ours, theirs)]
-    both = f"rank {ranks[0]} is in {ops[0]} number {numbers[0]}, rank {ranks[1]} in {ops[1]} number {numbers[1]}"
-    known: dict[str, Any] = {"ops": ops, "numbers": numbers}
-    if set(ops) == {"BARRIER"}:
+def _own(events: Sequence[LogEvent], calls: Sequence[Told]) -> Finding:
+    """Lines of which each tells the call of one rank alone; what the others called stands in theirs, if anywhere."""
+    several = len(calls) > 1
+    sizes = len({call.op for call in calls}) == 1 and len({call.shape for call in calls}) > 1
+    told = ", ".join(f"rank {call.rank} in {call.op} of {call.shape or 'no size'}" for call in calls)
+    return said(
+        events,
+        "hang.shape_mismatch" if sizes else "hang.desync",
+        f"torch's check saw that ranks call {'one collective with other sizes' if sizes else 'different collectives'}:"
+        f" {told}.",
+        _BRANCH,
+        0.85 if several else 0.6,
+        ranks=[call.rank for call in calls],
+        missing=() if several else ("the same line of the other ranks",),
+    )
+
+
+def _fingerprint(event: LogEvent, one: Told, other: Told) -> Finding:
+    known: dict[str, Any] = {"ops": [one.op, other.op], "numbers": [one.number, other.number]}
+    ranks = (one.rank, other.rank)
+    both = f"{one}, {other}"
+    if one.op == other.op == "BARRIER":
         cause = f"The debug mode reports a mismatch of barriers ({both}): known to be wrong in correct programs."
         fix = "run without TORCH_DISTRIBUTED_DEBUG=DETAIL; believe it only if the job hangs without it too"
         return said([event], "benign.debug_mode_false_mismatch", cause, fix, 0.6, "warning", ranks=ranks, **known)
-    if 0 in numbers and numbers[0] != numbers[1]:
-        return _absent(event, ranks[numbers.index(0)], ranks[1 - numbers.index(0)], ops, numbers)
-    if ops[0] == ops[1] and numbers[0] == numbers[1] and shapes[0] != shapes[1]:
+    if one.number != other.number and 0 in (one.number, other.number):
+        gone, here = (one, other) if one.number == 0 else (other, one)
+        fix = f"{_BRANCH}; look at the stack of rank {gone.rank}"
+        return said([event], "hang.desync", _absence(gone, here), fix, 0.8, ranks=(gone.rank,), **known)
+    if one.op == other.op and one.number == other.number and one.shape != other.shape:
         cause = (
-            f"Sizes differ: rank {ranks[0]} calls {ops[0]} with {shapes[0]}, rank {ranks[1]} with {shapes[1]} (number"
-            f" {numbers[0]})."
+            f"Sizes differ: rank {one.rank} calls {one.op} with {one.shape}, rank {other.rank} with {other.shape}"
+            f" (number {one.number})."
         )
         fix = "make the sizes equal: uneven last batches, padding, other model parts"
         return said([event], "hang.shape_mismatch", cause, fix, 0.9, ranks=ranks, **known)
-    return said(
-        [event], "hang.desync", f"Ranks call different collectives: {both}.", _BRANCH, 0.9, ranks=ranks, **known
-    )
+    cause = f"Ranks call different collectives: {both}."
+    return said([event], "hang.desync", cause, _BRANCH, 0.9, ranks=ranks, **known)
 
 
-def _absent(event: LogEvent, gone: int, here: int, ops: Sequence[str], numbers: Sequence[int | None]) -> Finding:
+def _absence(gone: Told, here: Told) -> str:
     """Number 0 beside a real number is no call but what an absent rank looks like."""
-    at = 1 - numbers.index(0)
-    cause = (
-        f"rank {gone} did not make the call that rank {here} made ({ops[at]} number {numbers[at]}): the operation that"
-        f" is shown for rank {gone} with number 0 is no call but what an absent rank looks like."
+    return (
+        f"rank {gone.rank} did not make the call that rank {here.rank} made ({here.op} number {here.number}): the"
+        f" operation that is shown for rank {gone.rank} with number 0 is no call but what an absent rank looks like."
     )
-    fix = f"{_BRANCH}; look at the stack of rank {gone}"
-    return said([event], "hang.desync", cause, fix, 0.8, ranks=(gone,), ops=ops, numbers=numbers)
 
 
 def stalled(evidence: EvidenceSet) -> Iterator[Finding]:
