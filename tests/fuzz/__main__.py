@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import tempfile
 from pathlib import Path
+
+MEMORY = 8 << 30
 
 
 def main() -> None:
@@ -26,7 +29,8 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds()):
         (folder / f"seed-{number}").write_bytes(seed)
-    limits = [f"-max_total_time={options.seconds}", "-timeout=30", "-rss_limit_mb=4096", "-max_len=65536"]
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))  # as the doctor's readers have it
+    limits = [f"-max_total_time={options.seconds}", "-timeout=30", "-rss_limit_mb=0", "-max_len=65536"]
     atheris.Setup([sys.argv[0], *limits, str(folder)], target.run)
     atheris.Fuzz()
 
