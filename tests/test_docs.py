@@ -30,7 +30,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 COMMAND = re.compile(r"\b(dlaunch|ddoctor) ([a-z]+)([^`\n]*)")
-CODE = re.compile(rf"({'|'.join(FAMILIES)})\.(?!log$)[a-z0-9_]+")
+CODE = re.compile(rf"(?!doctor\.(?:cli|node)$)({'|'.join(FAMILIES)})\.(?!log$)[a-z0-9_]+")  # these two are packages
 TOOLS = {"dlaunch": dlaunch, "ddoctor": ddoctor}
 
 page_by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

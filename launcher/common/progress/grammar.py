@@ -82,9 +82,7 @@ _PLACES = (
     re.compile(r"^\W*\[\s*(?P<epoch>\d+)\s*\]\s+(?P<step>\d+)\s*\|\|"),
     re.compile(r"^\W*(?P<epoch>\d+)\|(?P<step>\d+)\|"),
     re.compile(r"(?<!\w)(?P<epoch>\d+)epoch:train:\d+-(?P<step>\d+)batch"),
-    re.compile(
-        r"(?<![\w.])(?P<step>\d+)\s+images/sec:\s+\S+ \+/- \S+ \(jitter = \S+\)\s+(?P<loss>\d+(?:\.\d+)?|nan)"
-    ),
+    re.compile(r"(?<![\w.])(?P<step>\d+)\s+images/sec:\s+\S+ \+/- \S+ \(jitter = \S+\)\s+(?P<loss>\d+(?:\.\d+)?|nan)"),
     re.compile(r"\[\s*(?P<epoch>\d+),\s*(?P<step>\d+)\s*\]\s*:?\s*(?:\w+\s)?loss", re.I),
     re.compile(r"(?<![\w/.])(?P<epoch>\d+)/(?P<step>\d+),\s*\w*SamplesPerSec"),
     re.compile(r"^\W*(?P<step>\d+)/(?P<total>\d+)\s+(?:\[[=>.]+\]|[━─╸╺]{5})"),
