@@ -12,7 +12,7 @@ import torch
 from tests.workloads.ranks import RankFailed, run_ranks
 from tests.workloads.reference import TINY
 from workloads.common.data import TrainingData
-from workloads.common.faults import BACKENDS, KINDS, WORKLOADS, cells, parse_fault
+from workloads.common.faults import BACKENDS, KINDS, WORKLOADS, parse_fault, require_sense
 from workloads.common.injections import ACTS, EVERY_RANK, LASTING, Faults
 from workloads.common.loop import train
 from workloads.common.mesh import World
@@ -50,11 +50,15 @@ def test_every_kind_has_its_act() -> None:
     assert set(KINDS) >= LASTING | EVERY_RANK
 
 
-def test_cells_name_known_workloads_and_backends() -> None:
-    found = set(cells())
-    assert {(workload, backend) for _, workload, backend in found} == {(w, b) for w in WORKLOADS for b in BACKENDS}
-    assert ("unused_parameter", "fsdp", "gloo") not in found
-    assert ("duplicate_device", "ddp", "gloo") not in found
+def test_a_fault_is_refused_where_it_makes_no_sense() -> None:
+    for kind in KINDS.values():
+        assert {*kind.workloads} <= {*WORKLOADS} and {*kind.backends} <= {*BACKENDS}
+    require_sense(parse_fault("unused_parameter"), "ddp", "gloo")
+    require_sense(parse_fault("unused_parameter"), "my_own_script", "gloo")
+    with pytest.raises(ValueError, match="makes sense in ddp, not in fsdp"):
+        require_sense(parse_fault("unused_parameter"), "fsdp", "gloo")
+    with pytest.raises(ValueError, match="makes sense on nccl, not on gloo"):
+        require_sense(parse_fault("duplicate_device"), "ddp", "gloo")
 
 
 def test_kinds_are_read_without_torch() -> None:

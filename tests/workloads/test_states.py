@@ -16,7 +16,7 @@ from workloads.common.config import PRESETS, ModelConfig, preset
 from workloads.common.costs import Case, Sizes, Traffic
 from workloads.common.options import Options
 from workloads.common.states import PROFILES, ROWS, STATES, WORKLOADS, default_degrees, rows_for
-from workloads.common.table import exchanges, placements
+from workloads.common.table import exchanges, faults, placements
 
 SEVEN = Sizes.dense(7e9, layers=32, dim=4096)
 GB = 1e9
@@ -158,7 +158,7 @@ def test_the_table_is_read_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("part", [placements, exchanges])
+@pytest.mark.parametrize("part", [placements, exchanges, faults])
 def test_the_page_prints_the_table_as_it_is(part: Callable[[], list[str]]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
     assert "\n".join(part()) in page

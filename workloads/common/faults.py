@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -31,8 +31,9 @@ class Kind:
 
 
 _SECONDS = {"seconds": "0.5"}
-_ABORTS = "the ranks abort or fail with a message of gloo instead of hanging"
-_SHIFTED = "hangs where the next collective fits or is in another group; aborts where it has another size"
+_ABORTS = "aborts or fails with a message of gloo instead of hanging"
+_SHIFTED = "hangs where the next collective fits or is in another group, aborts where it has another size"
+_UNRECORDED = "its recorder keeps no sends: stacks and exits tell"
 _REPLICATED = ("ddp", "hsdp", "nd")  # may hold whole copies of one parameter shard
 
 KINDS: dict[str, Kind] = {
@@ -56,7 +57,11 @@ KINDS: dict[str, Kind] = {
     "file_lock": Kind("data", "one rank waits for a lock on a file that is never freed"),
     "gil": Kind("forward", "one rank's native code keeps the interpreter's lock", {"seconds": FOREVER}),
     "threads": Kind("reduce", "a second thread uses the same group, on one rank before the first thread does"),
-    "p2p_order": Kind("forward", "two neighbours send to each other before either receives", on_gloo="not recorded"),
+    "p2p_order": Kind(
+        "forward",
+        "two neighbours send to each other before either receives",
+        on_gloo=_UNRECORDED,
+    ),
     "mesh_order": Kind("start", "the mesh is laid out innermost axis first", {}, ("hsdp", "tp", "pp", "cp", "nd")),
     "duplicate_device": Kind("start", "one rank takes its neighbour's device", backends=("nccl",)),
     "expert_imbalance": Kind(
@@ -122,11 +127,3 @@ def require_sense(fault: Fault | None, workload: str, backend: str) -> None:
         raise ValueError(f"fault: {fault.name} makes sense in {', '.join(fault.kind.workloads)}, not in {workload}")
     if backend not in fault.kind.backends:
         raise ValueError(f"fault: {fault.name} makes sense on {', '.join(fault.kind.backends)}, not on {backend}")
-
-
-def cells() -> Iterator[tuple[str, str, str]]:
-    """(kind, workload, backend) of every drill that makes sense."""
-    for name, kind in KINDS.items():
-        for workload in kind.workloads:
-            for backend in kind.backends:
-                yield name, workload, backend

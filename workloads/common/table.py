@@ -1,7 +1,8 @@
-"""Prints the table of states as Markdown, as `docs/workloads.md` shows it: `python -m workloads.common.table`."""
+"""Prints the tables of `docs/workloads.md`, of states and of faults: `python -m workloads.common.table`."""
 
 from __future__ import annotations
 
+from workloads.common.faults import COMMON, KINDS, WORKLOADS
 from workloads.common.states import ROWS, STATES
 
 
@@ -26,5 +27,16 @@ def exchanges() -> list[str]:
     return lines
 
 
+def faults() -> list[str]:
+    """Each kind of fault, its parameters beside rank and step, and where it makes sense."""
+    lines = ["| fault | what goes wrong | in | on gloo, where not as on NCCL |", "|---|---|---|---|"]
+    for name, kind in KINDS.items():
+        settings = ",".join(f"{key}={value}" for key, value in kind.defaults.items() if value != COMMON.get(key))
+        places = "all" if kind.workloads == WORKLOADS else ", ".join(kind.workloads)
+        shown = kind.on_gloo or ("" if "gloo" in kind.backends else "refused")
+        lines.append(f"| `{name}{settings and ':'}{settings}` | {kind.text} | {places} | {shown} |")
+    return lines
+
+
 if __name__ == "__main__":
-    print("\n".join([*placements(), "", *exchanges()]))
+    print("\n".join([*placements(), "", *exchanges(), "", *faults()]))
