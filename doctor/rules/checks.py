@@ -31,7 +31,7 @@ class Told:
     shape: str
 
     def __str__(self) -> str:
-        return f"rank {self.rank} is in {self.op} number {self.number}"
+        return f"rank {self.rank} is in {self.op}" + ("" if self.number is None else f" number {self.number}")
 
 
 def fingerprints(evidence: EvidenceSet) -> Iterator[Finding]:
@@ -83,10 +83,7 @@ def _fingerprint(event: LogEvent, one: Told, other: Told) -> Finding:
         fix = f"{_BRANCH}; look at the stack of rank {gone.rank}"
         return said([event], "hang.desync", _absence(gone, here), fix, 0.8, ranks=(gone.rank,), **known)
     if one.op == other.op and one.number == other.number and one.shape != other.shape:
-        cause = (
-            f"Sizes differ: rank {one.rank} calls {one.op} with {one.shape}, rank {other.rank} with {other.shape}"
-            f" (number {one.number})."
-        )
+        cause = f"Sizes differ where {both}: rank {one.rank} gave {one.shape}, rank {other.rank} {other.shape}."
         fix = "make the sizes equal: uneven last batches, padding, other model parts"
         return said([event], "hang.shape_mismatch", cause, fix, 0.9, ranks=ranks, **known)
     cause = f"Ranks call different collectives: {both}."
