@@ -90,6 +90,3 @@ def pack(root: Path, archive: Path) -> None:
     """Write the files below `root` as a `.tar.gz`."""
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(root, arcname=root.name)
-
-
-__all__ = ["is_archive", "pack", "unpack"]

@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -58,60 +58,63 @@ def parse(source: Source) -> Iterator[TraceTimes]:
     yield times_of(events, rank, source.name)
 
 
+@dataclass
+class _Spans:
+    """What a trace's events do, by kind. Microseconds."""
+
+    communication: list[Interval] = field(default_factory=list)
+    computation: list[Interval] = field(default_factory=list)
+    copies: list[Interval] = field(default_factory=list)
+    neighbours: list[Interval] = field(default_factory=list)  # the part of communication that is a pipeline's
+    groups: defaultdict[str, list[Interval]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        span, category = _interval(event), event.get("cat")
+        if kind := collective_of(event):
+            self.communication.append(span)
+            self.groups[_group(event) or kind].append(span)
+            if is_pipeline(event, kind):
+                self.neighbours.append(span)
+        elif category == "gpu_memcpy":
+            self.copies.append(span)
+        elif category != "user_annotation":
+            self.computation.append(span)
+
+
 def times_of(events: Sequence[Mapping[str, Any]], rank: int | None, where: str) -> TraceTimes:
     """Measure the complete events of a trace; on CPU the operators of the main threads count as computation."""
     device = [event for event in events if event.get("cat") in _DEVICE]
-    communication, computation, copies, neighbours = [], [], [], []
-    groups: defaultdict[str, list[Interval]] = defaultdict(list)
+    spans = _Spans()
     for event in device or [event for event in events if event.get("cat") in ("cpu_op", "user_annotation")]:
-        span = _interval(event)
-        kind = collective_of(event)
-        if kind:
-            communication.append(span)
-            groups[_group(event) or kind].append(span)
-            if is_pipeline(event, kind):
-                neighbours.append(span)
-        elif event.get("cat") == "gpu_memcpy":
-            copies.append(span)
-        elif event.get("cat") != "user_annotation":
-            computation.append(span)
-    if not communication and not computation:
+        spans.add(event)
+    if not spans.communication and not spans.computation:
         raise UnreadableError("a trace without kernels or operators")
-    busy = union(computation)
-    measured = _measured(rank, where, union(communication), busy, union(copies), groups, len(device))
-    waits = union(neighbours)
-    return replace(measured, neighbours_s=(length(waits) - overlap(waits, busy)) / 1e6)
-
-
-def _measured(
-    rank: int | None,
-    where: str,
-    communication: Sequence[Interval],
-    computation: Sequence[Interval],
-    copies: Sequence[Interval],
-    groups: Mapping[str, Sequence[Interval]],
-    kernels: int,
-) -> TraceTimes:
+    communication, computation, copies = union(spans.communication), union(spans.computation), union(spans.copies)
     busy = union([*communication, *computation, *copies])
-    lengths = [end - start for start, end in computation] or [0.0]
-    exposed = {
-        name: (length(spans := union(found)) / 1e6, (length(spans) - overlap(spans, computation)) / 1e6)
-        for name, found in sorted(groups.items())
-    }
-    span = busy[-1][1] - busy[0][0]
+    whole = busy[-1][1] - busy[0][0]
     return TraceTimes(
         rank,
         where,
-        span / 1e6,
-        length(computation) / 1e6,
-        length(communication) / 1e6,
-        overlap(communication, computation) / 1e6,
-        (span - length(busy)) / 1e6,
-        length(copies) / 1e6,
-        kernels,
-        median(lengths) / 1e6,
-        exposed,
+        span_s=whole / 1e6,
+        computation_s=length(computation) / 1e6,
+        communication_s=length(communication) / 1e6,
+        overlap_s=overlap(communication, computation) / 1e6,
+        idle_s=(whole - length(busy)) / 1e6,
+        copies_s=length(copies) / 1e6,
+        kernels=len(device),
+        median_kernel_s=median([end - start for start, end in computation] or [0.0]) / 1e6,
+        by_group={
+            name: (length(union(found)) / 1e6, exposed(found, computation))
+            for name, found in sorted(spans.groups.items())
+        },
+        neighbours_s=exposed(spans.neighbours, computation),
     )
+
+
+def exposed(spans: Sequence[Interval], computation: Sequence[Interval]) -> float:
+    """Seconds of the spans that no computation hides."""
+    joined = union(spans)
+    return (length(joined) - overlap(joined, computation)) / 1e6
 
 
 def collective_of(event: Mapping[str, Any]) -> str:
