@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -42,20 +40,16 @@ def stacks(targets: tuple[str, ...], inventory: object, attempt: int | None, nat
     click.echo("\n".join(lines(tree, evidence.once(fleet_of).coordinates)))
     for gap in evidence.gaps:
         click.echo(f"missing: {gap}", err=True)
-    sys.exit(0)
 
 
 def of_processes(pids: Sequence[int], native: bool) -> EvidenceSet:
     """The stacks of processes on this machine."""
-    from doctor.archives import unpack
     from doctor.node.gather import Request, gather
 
     with tempfile.TemporaryDirectory(prefix="ddoctor-") as scratch:
         archive = Path(scratch, "look.tar.gz")
-        archive.write_bytes(gather(Request(**{**asdict(Request()), "pids": pids, "samples": 1, "native": native})))
-        folder = Path(scratch, "look")
-        unpack(archive, folder)
-        return discover([folder])
+        archive.write_bytes(gather(Request(pids=pids, samples=1, native=native)))
+        return discover([archive])
 
 
 def _newest(evidence: EvidenceSet) -> list[Stack]:
