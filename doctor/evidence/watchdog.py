@@ -49,9 +49,9 @@ class GroupProgress:
 
 @dataclass(frozen=True)
 class DesyncLine:
-    """A line of torch's own desync report: `rank` finished `finished` and did not join (or finish) `missing`."""
+    """A line of torch's own desync report: `ranks` finished `finished` and did not join (or finish) `missing`."""
 
-    rank: int
+    ranks: Sequence[int]
     finished: int | None
     missing: int | None
     where: str
@@ -98,7 +98,7 @@ _PROGRESS = re.compile(
     r"(?:, last started (?:\w+ )?work: ?-?\d+)?,? ?last completed (?:\w+ )?work: ?(?P<completed>-?\d+)"
 )
 _LAGGING = re.compile(
-    r"\[(?P<rank>\d+)\] (?:finished collective #(?P<finished>\d+), but didn't join collective #"
+    r"\[(?P<ranks>\d+(?:, ?\d+)*)\] (?:finished collective #(?P<finished>\d+), but didn't join collective #"
     r"(?P<missing>\d+)|joined"
     r" but didn't finish collective #(?P<unfinished>\d+))"
 )
@@ -157,14 +157,12 @@ class WatchdogReader:
     def _desync(self, text: str, where: str) -> DesyncLine | DesyncState | None:
         if lagging := _LAGGING.search(text):
             finished, missing = lagging["finished"], lagging["missing"] or lagging["unfinished"]
-            return DesyncLine(
-                int(lagging["rank"]), int(finished) if finished else None, int(missing), where, text.strip()
-            )
+            ranks = _ranks(lagging["ranks"])
+            return DesyncLine(ranks, int(finished) if finished else None, int(missing), where, text.strip())
         if head := _HEAD.search(text):
             self._head = int(head["seq"]), head["state"]
         elif self._head and (members := _MEMBERS.search(text)):
-            ranks = tuple(int(rank) for rank in members["ranks"].split(","))
-            return DesyncState(*self._head, ranks, members["op"], where, text.strip())
+            return DesyncState(*self._head, _ranks(members["ranks"]), members["op"], where, text.strip())
         return None
 
 
@@ -174,6 +172,10 @@ def group_of(text: str) -> str:
     if not found:
         return ""
     return found["name"] or found["guid"] or found["id"] or ""
+
+
+def _ranks(listed: str) -> tuple[int, ...]:
+    return tuple(int(rank) for rank in listed.split(","))
 
 
 def _elements(shape: str) -> int:

@@ -14,7 +14,7 @@ from doctor.rules.meanings import MEANINGS
 from launcher.common.finding import Finding, unknown
 
 # Kind → the kind that explains it when the same process says both.
-EXPLAINS: Mapping[str, str] = {"ipc_failed": "reclaim_failed"}
+EXPLAINS: Mapping[str, str] = {"ipc_failed": "reclaim_failed", "gpu_busy": "gpu_reset"}
 
 
 class Words(dict[str, str]):

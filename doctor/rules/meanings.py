@@ -225,6 +225,14 @@ MEANINGS: Mapping[str, Meaning] = {
         "choose degrees whose product is the world size and that divide heads, experts and layers",
         ("what",),
     ),
+    "lock_held": Meaning(
+        "hang.absent_rank",
+        "{who} waits in vain for the lock file {path}: another process holds it, or ended and left it behind; the"
+        " peers wait in their next collective.",
+        "find who holds it (lsof, fuser), remove it if nobody does; keep lock files off network file systems",
+        ("path",),
+        confidence=0.55,
+    ),
     # other libraries
     "hccl_differ": Meaning(
         "hang.desync",

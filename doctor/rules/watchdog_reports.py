@@ -20,7 +20,7 @@ def report(evidence: EvidenceSet) -> Iterator[Finding]:
     """torch's own desync report: who lags, and what the others have started. Its numbers are not the watchdog's."""
     lines = evidence.of(DesyncLine)
     states = {(one.seq, one.state, tuple(one.ranks), one.op) for one in evidence.of(DesyncState)}
-    lagging = sorted({one.rank for one in lines if one.finished is not None})
+    lagging = sorted({rank for one in lines if one.finished is not None for rank in one.ranks})
     said: list[DesyncLine | DesyncState] = [*lines, *evidence.of(DesyncState)]
     quotes = tuple(Evidence("watchdog", one.where, one.text) for one in said[:8])
     started = {(seq, op): ranks for seq, state, ranks, op in states if state == "started"}
@@ -49,7 +49,7 @@ def report(evidence: EvidenceSet) -> Iterator[Finding]:
             evidence=quotes,
         )
     elif lines:
-        joined = sorted({one.rank for one in lines})
+        joined = sorted({rank for one in lines for rank in one.ranks})
         yield Finding(
             "hang.stalled_collective",
             "error",

@@ -115,7 +115,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("pod_waits", "pull image", r"(?P<what>Failed to pull image \"?[^\s\"]+)"),
     ("pod_waits", "FailedMount", r"FailedMount\b.*?(?P<what>(?:MountVolume|Unable to attach).*)"),
     ("pod_waits", "ImagePullBackOff", r"(?P<what>ImagePullBackOff)"),
-    ("defunct", "<defunct>", r"^(?:\S+\s+)?\s*(?P<pid>\d+)\s.*?\bpython[\d.]*\]? <defunct>"),
+    ("defunct", "<def", r"^(?:\S+\s+)?\s*(?P<pid>\d+)\s.*?\bpython[\d.]*\]? <def"),  # ps cuts at the width
     ("node_lost", "NodeNotReady", r"(?P<error>Node (?P<node>\S+) status is now: NodeNotReady)"),
     (
         "evicted",
