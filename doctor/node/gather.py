@@ -7,7 +7,7 @@ import json
 import socket
 import tarfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +18,10 @@ from doctor.node.processes import Watched, look, watched
 from doctor.node.recorder import request_dumps
 from doctor.node.reduce import reduce_dump
 from doctor.node.stacks import dump_stacks
-from launcher.agent.recorder_hook import HOOK_SUFFIXES
 from launcher.common.paths import JobPaths
 
 LOG_BYTES = 512_000
+BESIDE = {".view.json": "view.json", ".stacks.json": "hook-stacks.json"}  # what the recorder's hook adds to a dump
 LOGS = ("stdout", "stderr", "nccl.log", "progress.jsonl", "error.json")
 
 
@@ -130,12 +130,8 @@ def _dumps(request: Request, living: Sequence[Watched], number: int, archive: Ar
     reduced = []
     for rank in answered:
         prefix = f"ranks/{rank}/sample-{number}"
-        files = _read_all(dumps[rank])
-        if view := files.get(".view.json"):
-            archive.files[f"{prefix}/view.json"] = view
-        if stacks := files.get(".stacks.json"):
-            archive.files[f"{prefix}/hook-stacks.json"] = stacks
-        if (dump := files.get("")) and request.full:
+        dump = _take(dumps[rank], prefix, archive)
+        if dump and request.full:
             archive.files[f"{prefix}/fr.{rank}"] = dump
         elif dump:
             reduced.append(reduce_dump(dump, rank, f"{prefix}/fr.{rank}"))
@@ -151,12 +147,9 @@ def _left_dumps(request: Request, ended: Sequence[int], archive: Archive) -> Non
         moved = _written(paths.progress(rank, request.attempt)) or _written(paths.stdout(rank, request.attempt))
         if _written(dump) <= moved:
             continue  # there is none, or the rank has made steps after it
-        files = _read_all(dump)
-        if data := files.get(""):
-            archive.files[f"ranks/{rank}/left/recorder.jsonl"] = reduce_dump(data, rank, f"ranks/{rank}/left/fr.{rank}")
-        for suffix, name in ((".view.json", "view.json"), (".stacks.json", "hook-stacks.json")):
-            if suffix in files:
-                archive.files[f"ranks/{rank}/left/{name}"] = files[suffix]
+        prefix = f"ranks/{rank}/left"
+        if data := _take(dump, prefix, archive):
+            archive.files[f"{prefix}/recorder.jsonl"] = reduce_dump(data, rank, f"{prefix}/fr.{rank}")
 
 
 def _written(path: Path) -> float:
@@ -167,13 +160,15 @@ def _written(path: Path) -> float:
         return 0.0
 
 
-def _read_all(dump: Path) -> Mapping[str, bytes]:
-    """A dump and what the recorder's hook writes beside it, by suffix."""
-    found = {}
-    for suffix in HOOK_SUFFIXES:
+def _take(dump: Path, prefix: str, archive: Archive) -> bytes:
+    """Put what the recorder's hook writes beside a dump into the archive; returns the dump itself, if there is one."""
+    for suffix, name in BESIDE.items():
         with suppress(OSError):
-            found[suffix] = dump.with_name(dump.name + suffix).read_bytes()
-    return found
+            archive.files[f"{prefix}/{name}"] = dump.with_name(dump.name + suffix).read_bytes()
+    try:
+        return dump.read_bytes()
+    except OSError:
+        return b""
 
 
 def _files(request: Request) -> Iterator[tuple[str, bytes]]:
