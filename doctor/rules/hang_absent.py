@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from doctor.rules.hang_evidence import decisions, waiting_in
 from doctor.rules.hang_locks import lock_cycle
-from doctor.rules.hang_p2p import gone_ahead
+from doctor.rules.hang_p2p import apart_in_exchange
 from doctor.rules.suspects import Suspect, Witnesses
 from doctor.rules.waits import WaitGraph, WaitPoint
 from doctor.text import fold, name_ranks
@@ -23,7 +23,7 @@ def absent_ranks(
 ) -> Iterator[Finding]:
     """Findings for the ranks that did not come, one for each place and sub-cause."""
     if culprits and all((place := witnesses.place(rank)) and place.kind == "p2p" for rank in culprits):
-        yield gone_ahead(sorted(culprits), next(iter(culprits.values()))[0], graph, witnesses)
+        yield apart_in_exchange(sorted(culprits), next(iter(culprits.values()))[0], graph, witnesses)
         return
     at_peers = {rank for rank in culprits if (place := witnesses.place(rank)) and place.waits_for_peers}
     known = {rank for rank in culprits if rank in graph.fleet.tables} - at_peers

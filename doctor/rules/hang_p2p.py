@@ -15,6 +15,7 @@ from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
 SHOWN = 8
+ORDER = "Let one side of each pair receive first, or post both with batch_isend_irecv."
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,41 @@ def find_unmatched(evidence: EvidenceSet) -> Iterator[Finding]:
         yield _absent(rank, [one for found in waits.values() for one in found if one.peer == rank], evidence, fleet)
 
 
-def gone_ahead(left: Sequence[int], point: WaitPoint, graph: WaitGraph, witnesses: Witnesses) -> Finding:
-    """Ranks in a collective for which the others cannot come: those still wait for them in send or recv."""
+def apart_in_exchange(left: Sequence[int], point: WaitPoint, graph: WaitGraph, witnesses: Witnesses) -> Finding:
+    """Ranks `left` in send or recv, the others in a collective: who all send, or all receive, wait for each other;
+    else the fewer are to blame, who left the exchange early or entered one that the others do not make."""
+    calls = {place.op for rank in left if (place := witnesses.place(rank))}
+    if len(left) > 1 and len(calls) == 1 and calls <= {"send", "recv"}:
+        return _all_alike(left, calls.pop(), point, witnesses)
     ahead = sorted(graph.waiters(point))
+    odd, told, sub_cause = list(left), "did not come to it", "python"
+    if len(ahead) <= len(left):
+        odd, told, sub_cause = ahead, "left the exchange too early", "uneven_data"
     waits = "waits" if len(ahead) == 1 else "wait"
     return Finding(
         "hang.absent_rank",
         "error",
         f"{name_ranks(ahead)} {waits} in {point} while {name_ranks(left)} still wait for partners in send or recv: "
-        f"{name_ranks(ahead)} left the exchange too early.",
-        SUB_CAUSES["uneven_data"][1],
+        f"{name_ranks(odd)} {told}.",
+        SUB_CAUSES[sub_cause][1],
         0.8,
-        ranks=tuple(ahead),
-        detail={"sub_cause": "uneven_data", **point.facts},
+        ranks=tuple(odd),
+        detail={"sub_cause": sub_cause, **point.facts},
         evidence=[piece for rank in (*ahead, *left)[:SHOWN] for piece in witnesses.suspect(rank).evidence],
+    )
+
+
+def _all_alike(ranks: Sequence[int], call: str, point: WaitPoint, witnesses: Witnesses) -> Finding:
+    return Finding(
+        "hang.p2p_unmatched",
+        "error",
+        f"{name_ranks(ranks)} all {call.replace('recv', 'receive')}, and wait for each other; the other ranks wait for "
+        f"them in {point}.",
+        ORDER,
+        0.8,
+        ranks=tuple(ranks),
+        detail=point.facts,
+        evidence=[piece for rank in ranks[:SHOWN] for piece in witnesses.suspect(rank).evidence],
     )
 
 
@@ -93,7 +115,7 @@ def _cycle(ranks: Sequence[int], waits: Mapping[int, Sequence[Pending]]) -> Find
         "hang.p2p_unmatched",
         "error",
         f"{name_ranks(ranks)} wait for each other in send and recv, {both}: {'; '.join(map(str, calls[:SHOWN]))}.",
-        "Let one side of each pair receive first, or post both with batch_isend_irecv.",
+        ORDER,
         0.85,
         ranks=tuple(ranks),
         evidence=_seen(calls),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from doctor.diagnose import diagnose
 from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import normalised
 from doctor.evidence.rank_table import Frame
 from doctor.evidence.stacks import Stack, Thread
 from doctor.evidence.tabulate import tabulate
+from launcher.common.finding import Finding
 from tests.doctor.dumps import Op, recorders
 
 GATHER = Frame("all_gather", "torch/distributed/distributed_c10d.py", 4287)
@@ -15,15 +18,36 @@ EXCHANGE = Frame("_wait_batch_p2p", "torch/distributed/pipelining/schedules.py",
 MAIN = Frame("<module>", "train.py", 30)
 
 
-def test_a_rank_that_left_the_pipeline_for_a_collective() -> None:
-    """Gloo records no send and recv: the dumps know only of the collective, the stacks of the exchange."""
+SEND = Frame("send", "torch/distributed/distributed_c10d.py", 2600)
+
+
+def hang(in_collective: Collection[int], exchange: Frame) -> Finding:
+    """Four ranks, of which some wait in a collective and the others in an exchange.
+
+    Gloo records no send and recv: the dumps know only of the collective, the stacks of the exchange.
+    """
     ranks = recorders(4, "gloo")
     for one in ranks:
         one.run(Op())
-    ranks[1].wait(Op(name="all_gather"))
+        if one.rank in in_collective:
+            one.wait(Op(name="all_gather"))
     tables = [tabulate(normalised(one.dump()), one.rank, f"fr_{one.rank}") for one in ranks]
-    inside = {rank: GATHER if rank == 1 else EXCHANGE for rank in range(4)}
+    inside = {rank: GATHER if rank in in_collective else exchange for rank in range(4)}
     stacks = [Stack(rank, f"s_{rank}", "py-spy", (Thread("MainThread", (inside[rank], MAIN)),)) for rank in inside]
-    finding = diagnose(EvidenceSet([*tables, *stacks]), "hang").findings[0]
+    return diagnose(EvidenceSet([*tables, *stacks]), "hang").findings[0]
+
+
+def test_a_rank_that_left_the_pipeline_for_a_collective() -> None:
+    finding = hang({1}, EXCHANGE)
     assert (finding.code, finding.ranks) == ("hang.absent_rank", (1,))
     assert "ranks 0, 2, 3 still wait for partners" in finding.cause
+
+
+def test_a_rank_that_entered_an_exchange_alone() -> None:
+    finding = hang({0, 2, 3}, EXCHANGE)
+    assert (finding.code, finding.ranks) == ("hang.absent_rank", (1,))
+
+
+def test_two_ranks_that_both_send_hold_up_a_collective() -> None:
+    finding = hang({0, 3}, SEND)
+    assert (finding.code, finding.ranks) == ("hang.p2p_unmatched", (1, 2))
