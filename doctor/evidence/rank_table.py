@@ -31,6 +31,16 @@ class Frame:
         return f"{self.name} ({self.filename}:{self.line})"
 
 
+_UNEVEN = frozenset(
+    ("alltoall", "alltoallv", "alltoallbase", "gather", "scatter", "send", "recv", "coalesced", "barrier")
+)
+
+
+def may_be_uneven(op: str) -> bool:
+    """Whether members may give other sizes to this operation, or its root alone gives one. In anybody's spelling."""
+    return op.lower().replace("_", "") in _UNEVEN
+
+
 @dataclass(frozen=True)
 class Signature:
     """What must agree between the members of a group at one sequence number."""

@@ -26,11 +26,10 @@ from doctor.evidence.rank_table import (
     RankTable,
     Signature,
     fold_ranks,
+    may_be_uneven,
 )
 
 Entry = Mapping[str, Any]
-# Operations whose members may give different sizes, or where only the root gives them.
-UNEVEN = frozenset({"all_to_all", "all_to_allv", "gather", "scatter", "send", "recv", "coalesced", "barrier"})
 _SIZE_IN = frozenset({"all_reduce", "broadcast", "reduce", "reduce_scatter", "_reduce_scatter_base"})
 _SIGNED = ("profiling_name", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
 _STATE_FIELDS = ("state", "retired", "is_p2p", "started", "completed")
@@ -227,7 +226,7 @@ def _signature(entry: Entry) -> tuple[str, Signature]:
     library, _, op = str(name).rpartition(":")
     op = op.split(" ")[0]
     numel_in, numel_out = _numel(sizes_in), _numel(sizes_out)
-    if op in UNEVEN:
+    if may_be_uneven(op):
         numel_in = numel_out = -1
     elif op in _SIZE_IN:
         numel_out = -1

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.nccl_log import NcclComm, NcclProcess
+from doctor.evidence.rank_table import may_be_uneven
 from doctor.evidence.watchdog import WorkTimeout
 from doctor.rules import Rule
 from doctor.rules.majority import compared
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
-UNEVEN = frozenset(("Send", "Recv", "Gather", "Scatter", "AllToAll"))
 FEW = 64  # so many ranks may be missing and still be named
 
 
@@ -95,7 +95,7 @@ def _different(
 ) -> Iterator[Finding]:
     ops = {call[1] for call in told.values()}
     sizes = {call[2] for call in told.values()}
-    if len(ops) == 1 and (len(sizes) == 1 or ops & UNEVEN):
+    if len(ops) == 1 and (len(sizes) == 1 or any(map(may_be_uneven, ops))):
         return
     odd, listed = compared({rank: f"{op} of {elements:,} elements" for rank, (_, op, elements) in told.items()})
     yield Finding(

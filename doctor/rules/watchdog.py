@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent, LogFile
-from doctor.evidence.rank_table import RankTable
+from doctor.evidence.rank_table import RankTable, may_be_uneven
 from doctor.evidence.ras import RasReport
 from doctor.evidence.watchdog import NO_NUMBER, GroupProgress, WorkTimeout
 from doctor.rules import Rule
@@ -18,21 +18,7 @@ from doctor.rules.watchdog_waits import Waits, waits_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding, unknown
 
-# Operations whose sizes may differ between ranks.
-UNEVEN = frozenset(
-    (
-        "ALLTOALL",
-        "ALLTOALL_BASE",
-        "GATHER",
-        "SCATTER",
-        "SEND",
-        "RECV",
-        "BROADCAST",
-        "_BROADCAST_OOP",
-        "COALESCED",
-        "UNKNOWN",
-    )
-)
+ROOTED = ("BROADCAST", "_BROADCAST_OOP", "UNKNOWN")  # of which the lines tell sizes that differ without harm
 FROZEN = 1.5  # a wait this much longer than its timeout: the process itself did not run
 NEXT_TIME = "flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
 
@@ -162,7 +148,7 @@ def _same_number(waits: Waits, evidence: EvidenceSet) -> Iterator[Finding]:
     sizes = {rank: (one.numel_in, one.numel_out) for rank, one in waits.timeouts.items()}
     if len(set(ops.values())) > 1:
         yield _differ("hang.desync", waits, "call different operations", ops)
-    elif len(set(sizes.values())) > 1 and first.op not in UNEVEN:
+    elif len(set(sizes.values())) > 1 and not (may_be_uneven(first.op) or first.op in ROOTED):
         words = {rank: f"{first.op} of {size[0]} elements" for rank, size in sizes.items()}
         yield _differ("hang.shape_mismatch", waits, "call it with different sizes", words)
     else:
