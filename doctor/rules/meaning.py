@@ -1,4 +1,4 @@
-"""The form of what a kind of log line means."""
+"""The form of what a kind of log or kernel line means."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from launcher.common.finding import Severity
 
 @dataclass(frozen=True)
 class Meaning:
+    """The finding of a kind's lines. `cause` may use the line's fields as `{…}`, of log lines also `{who}` wrote them.
+
+    Lines that say the same in the fields of `by` are one finding.
+    """
+
     code: str
     cause: str
     fix: str
