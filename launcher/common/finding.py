@@ -43,12 +43,6 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Finding:
-        values = dict(record)
-        values["evidence"] = tuple(Evidence(**piece) for piece in record.get("evidence", ()))
-        return cls(**values)
-
 
 @dataclass(frozen=True)
 class Verdict:
