@@ -197,7 +197,7 @@ class Inventory(Section):
         return chosen, self.clusters[chosen]
 
 
-def load_inventory(given: Path | None = None) -> tuple[Inventory, str]:
+def load_inventory(given: Path | None) -> tuple[Inventory, str]:
     """The inventory and the name of its file. Raises InputError (`FILE:LINE: field: …`)."""
     path = find_inventory(given)
     if path is None:

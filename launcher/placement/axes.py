@@ -37,8 +37,8 @@ def axes_of(mesh: MeshSpec, last: str | None = None) -> tuple[Axis, ...]:
     return tuple(Axis(name, pattern_of(name, mesh.degrees[name]), groups_of(mesh, name)) for name in names)
 
 
-def ordered_names(mesh: MeshSpec, last: str | None = None) -> list[str]:
-    """Names of the axes of degree above one, the most demanding first."""
+def ordered_names(mesh: MeshSpec, last: str | None) -> list[str]:
+    """Names of the axes of degree above one, the most demanding first, `last` behind all."""
     names = [name for name, degree in mesh.degrees.items() if degree > 1]
     return sorted(names, key=lambda name: (name == last, rank_of(name), -list(mesh.degrees).index(name)))
 

@@ -22,7 +22,7 @@ _GRANTED = re.compile(r"Granted job allocation (\d+)")
 
 
 @contextmanager
-def borrowed(cluster: Cluster, hosts: Sequence[str] = (), nodes: int | None = None) -> Iterator[None]:
+def borrowed(cluster: Cluster, hosts: Sequence[str], nodes: int | None = None) -> Iterator[None]:
     """On Slurm, outside of a job: inside, the environment is that of an allocation of `hosts`, or of `nodes` nodes.
 
     Elsewhere nothing happens. Raises CannotActError in Slurm's words where it grants none.

@@ -42,7 +42,7 @@ def is_direct(kind: str) -> bool:
     return kind in COUNTED_GBPS or kind in DIRECT_GBPS
 
 
-def gbps(kind: str, count: int = 1) -> float:
+def gbps(kind: str, count: int) -> float:
     """Weight of a link in GB/s; a kind that nobody knows is worth no more than the worst known path."""
     if kind in COUNTED_GBPS:
         return COUNTED_GBPS[kind] * count

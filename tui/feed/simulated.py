@@ -15,14 +15,14 @@ _STEP_S = 0.8
 _START = 1_700_000_000.0
 
 
-def simulated_job(mesh: Mapping[str, int], per_host: int = 8, name: str = "sim") -> JobInfo:
+def simulated_job(mesh: Mapping[str, int], per_host: int = 8) -> JobInfo:
     """A running job whose ranks fill hosts `n0001`, `n0002`, … in order."""
     size = math.prod(mesh.values())
     hosts = -(-size // per_host)
     digits = len(str(hosts))
     return JobInfo(
-        job=f"{name}-261129-120000-0000",
-        name=name,
+        job="sim-261129-120000-0000",
+        name="sim",
         state="running",
         cluster="simulated",
         mesh=dict(mesh),
