@@ -214,9 +214,9 @@ def _node_from_fields(fields: Mapping[str, str]) -> NodeStatus:
 # ---- the two formats that we ask for ourselves
 
 SEPARATOR = "\x1f"
-_QUEUE = {
-    "id": "%i", "state": "%T", "reason": "%r", "user": "%u", "partition": "%P", "nodes": "%N", "count": "%D",
-    "start": "%S", "limit": "%l", "submitted": "%V", "directory": "%Z", "name": "%j",
+_QUEUE = {  # sacct's names for squeue's columns
+    "JobID": "%i", "State": "%T", "Reason": "%r", "User": "%u", "Partition": "%P", "NodeList": "%N", "NNodes": "%D",
+    "Start": "%S", "Timelimit": "%l", "Submit": "%V", "WorkDir": "%Z", "JobName": "%j",
 }  # fmt: skip
 QUEUE_FORMAT = SEPARATOR.join(_QUEUE.values())
 ACCOUNTING_FIELDS = "JobID,State,ExitCode,Start,End,NodeList,NNodes,Reason,Partition,User,JobName"
@@ -224,42 +224,29 @@ ACCOUNTING_FIELDS = "JobID,State,ExitCode,Start,End,NodeList,NNodes,Reason,Parti
 
 def jobs_from_queue(text: str) -> list[JobStatus]:
     """`squeue -h -t all -o QUEUE_FORMAT`."""
-    rows = delimited(text, SEPARATOR, list(_QUEUE)).rows
-    return [
-        JobStatus(
-            id=row["id"],
-            state=job_state(row["state"]),
-            reason="" if row["reason"] in values.NOTHING else row["reason"],
-            name=row["name"],
-            user=row["user"],
-            partition=row["partition"],
-            nodes=_hostlist(row["nodes"]),
-            node_count=_leading_integer(row["count"]),
-            started=values.moment(row["start"]),
-            submitted=values.moment(row["submitted"]),
-            time_limit_s=values.duration(row["limit"]),
-            working_directory=row["directory"],
-        )
-        for row in rows
-    ]
+    return [_job_from_row(row) for row in delimited(text, SEPARATOR, list(_QUEUE)).rows]
 
 
 def jobs_from_accounting(text: str) -> list[JobStatus]:
     """`sacct -n -X -P --delimiter=SEPARATOR --format=ACCOUNTING_FIELDS`; steps are not wanted."""
-    return [
-        JobStatus(
-            id=row["JobID"],
-            state=job_state(row["State"]),
-            reason="" if row["Reason"] in values.NOTHING else row["Reason"],
-            name=row["JobName"],
-            user=row["User"],
-            partition=row["Partition"],
-            nodes=_hostlist(row["NodeList"]),
-            node_count=_leading_integer(row["NNodes"]),
-            started=values.moment(row["Start"]),
-            ended=values.moment(row["End"]),
-            exit_code=values.exit_code(row["ExitCode"]),
-        )
-        for row in delimited(text, SEPARATOR, ACCOUNTING_FIELDS.split(",")).rows
-        if "." not in row["JobID"]
-    ]
+    rows = delimited(text, SEPARATOR, ACCOUNTING_FIELDS.split(",")).rows
+    return [_job_from_row(row) for row in rows if "." not in row["JobID"]]
+
+
+def _job_from_row(row: Mapping[str, str]) -> JobStatus:
+    return JobStatus(
+        id=row["JobID"],
+        state=job_state(row["State"]),
+        reason="" if row["Reason"] in values.NOTHING else row["Reason"],
+        name=row["JobName"],
+        user=row["User"],
+        partition=row["Partition"],
+        nodes=_hostlist(row["NodeList"]),
+        node_count=_leading_integer(row["NNodes"]),
+        started=values.moment(row["Start"]),
+        ended=values.moment(row.get("End", "")),
+        submitted=values.moment(row.get("Submit", "")),
+        time_limit_s=values.duration(row.get("Timelimit", "")),
+        exit_code=values.exit_code(row.get("ExitCode", "")),
+        working_directory=row.get("WorkDir", ""),
+    )
