@@ -97,6 +97,8 @@ def placed(request: PlaceRequest) -> Answer:
 def traffic_of(request: PlaceRequest, mesh: MeshSpec) -> tuple[dict[str, Volume] | None, list[str]]:
     """What is sent by axis, and where that is known from. Raises InputError and CannotActError."""
     text = request.traffic
+    if request.batch and text not in PRESETS:
+        raise InputError("it is for the traffic of a preset", where="--batch", help="--traffic 8B, for example")
     if text is None or "=" in text:
         return (None if text is None else parse_traffic(text, mesh)), []
     if text in PRESETS:
@@ -120,6 +122,8 @@ def measured_links(request: PlaceRequest) -> Measured:
 def find_hosts(request: PlaceRequest) -> list[HostTopology]:
     """From files, else from the inventory's cluster; with the network's switches where these are given."""
     if request.files:
+        if request.cluster or request.inventory:
+            raise InputError("the files tell the hosts", where="--topo", help="leave out --cluster and --inventory")
         hosts = [host for file in request.files for host in topologies_in(file)]
         if len(hosts) == 1 and request.nodes:
             hosts = [replace(hosts[0], host=f"node{number}") for number in range(request.nodes)]

@@ -179,6 +179,8 @@ def test_more_than_sixteen_devices_are_packed_by_their_links() -> None:
         (["--mesh", "tp=64"], "64 ranks, there are 4 devices"),
         (["--mesh", "tp=2", "--traffic", "cp=1"], "no axis"),
         (["--mesh", "tp=2", "--traffic", "tp=much"], "not AXIS=BYTES"),
+        (["--mesh", "tp=2", "--traffic", "tp=1", "--batch", "8"], "--batch: it is for the traffic of a preset"),
+        (["--mesh", "tp=2", "--cluster", "gpus"], "leave out --cluster and --inventory"),
     ],
 )
 def test_wrong_options_are_named(pairs: Path, args: list[str], words: str) -> None:
