@@ -43,14 +43,14 @@ _PEER = re.compile(r"(send|recv)\s+(\d+)\s*(->|<-)\s*-?(\d+)")
 
 def tabulate(dump: Mapping[str, Any], rank: int | None, where: str, truncated: bool = False) -> RankTable:
     """Reduce one normalised dump. Raises TypeError or OverflowError for one that no recorder wrote."""
-    return _Builder(dump).table(rank, where, truncated)
+    return _Builder(dump, truncated).table(rank, where)
 
 
 class _Builder:
     """The columns of a RankTable: every distinct value is looked at once, the rest is done in bulk."""
 
-    def __init__(self, dump: Mapping[str, Any]) -> None:
-        self.dump = dump
+    def __init__(self, dump: Mapping[str, Any], truncated: bool) -> None:
+        self.dump, self.truncated = dump, truncated
         self.entries: list[Entry] = dump["entries"]
         self.columns = _columns(self.entries)
         self.groups: dict[tuple[str, str], int] = {}
@@ -108,7 +108,7 @@ class _Builder:
         self.libraries.add(library)
         return self.signatures.setdefault(signature, len(self.signatures))
 
-    def table(self, rank: int | None, where: str, truncated: bool) -> RankTable:
+    def table(self, rank: int | None, where: str) -> RankTable:
         return RankTable(
             rank,
             where,
@@ -119,7 +119,7 @@ class _Builder:
             calls=Columns(self.group_of, self.seqs, self.signature_of, self.flags, self.created).pack(),
             newest=tuple(self.newest()),
             threads=self.threads(),
-            truncated=truncated,
+            truncated=self.truncated,
             library_version=str(self.dump.get("comm_lib_version") or self.dump.get("nccl_version") or "")[:40],
         )
 
@@ -134,9 +134,9 @@ class _Builder:
             yield self.view(group, name, desc, calls[group])
 
     def view(self, group: int, name: str, desc: str, calls: Sequence[tuple[int, int, int]]) -> GroupView:
-        status = _mapping(_mapping(self.dump.get("pg_status")).get(str(self.pg_ids[group])))
         config = _mapping(_mapping(self.dump.get("pg_config")).get(name))
         seqs = [seq for seq, _, _ in calls]
+        status = self.status(group) if self.truncated or not seqs or "gloo" not in self.libraries else {}
         started = max((seq for seq, flags, _ in calls if flags), default=-1)
         completed = max((seq for seq, flags, _ in calls if flags & DONE), default=-1)
         checks = array("I", [check for _, _, check in calls])
@@ -151,6 +151,10 @@ class _Builder:
             max(seqs, default=-1),
             zlib.crc32(checks.tobytes(), zlib.crc32(array("q", seqs).tobytes())),
         )
+
+    def status(self, group: int) -> Mapping[str, Any]:
+        """How far the process group says to be: gloo's counts sends and receives among the collectives."""
+        return _mapping(_mapping(self.dump.get("pg_status")).get(str(self.pg_ids[group])))
 
     def idle_groups(self) -> Iterator[GroupView]:
         """Groups of pg_config without a recorded call: their members may matter all the same."""
