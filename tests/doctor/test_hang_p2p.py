@@ -24,8 +24,8 @@ SEND = Frame("send", "torch/distributed/distributed_c10d.py", 2600)
 def hang(in_collective: Collection[int], exchange: Frame, exchanged: Collection[int] = ()) -> Finding:
     """Four ranks, of which some wait in a collective and the others in an exchange.
 
-    Gloo records no send and recv: the dumps know only of the collective, the stacks of the exchange. What the group says
-    of itself counts them in, here `exchanged` by rank.
+    Gloo records no send and recv: the dumps know only of the collective, the stacks of the exchange. What the group
+    says of itself counts them in, here `exchanged` by rank.
     """
     ranks = recorders(4, "gloo")
     for one, more in zip(ranks, exchanged or [0] * 4, strict=True):
