@@ -21,7 +21,7 @@ from launcher.common.node_reports import (
 
 ReportKind = Literal[
     "gpus", "gpu_matrix", "nvlink", "peer_access", "ib_ports", "ib_counters", "acs", "pci_links", "dcgm",
-    "dcgm_links", "fabric_manager", "bandwidth", "waits", "gpu_use", "gpu_bandwidths",
+    "dcgm_links", "fabric_manager", "bandwidth", "waits", "gpu_use", "gpu_bandwidths", "gpu_peer_gains",
 ]  # fmt: skip
 
 
@@ -55,6 +55,7 @@ _READERS: tuple[_Reader, ...] = (
     ),
     ("gpu_use", r"^\|[^|\n]*\|\s*\d+MiB\s*/\s*\d+MiB\s*\|\s*\d+%", nvidia_smi.parse_utilization),
     ("gpu_bandwidths", r"^\s*D\\D\s+0\s+1\b", nvidia_smi.parse_bandwidths),
+    ("gpu_peer_gains", r"^Unidirectional P2P=Enabled", nvidia_smi.parse_peer_gains),
     (
         "nvlink",
         (
@@ -76,7 +77,11 @@ _READERS: tuple[_Reader, ...] = (
     ),
     ("acs", r"ACSCtl:", pci.parse_acs),
     ("pci_links", r"LnkSta:\s+Speed", pci.parse_links),
-    ("dcgm", r'"test_categories"|^[\s#>]*\| Diagnostic\s+\| Result', _dcgm),
+    (
+        "dcgm",
+        r'"test_categories"|^[\s#>]*\| Diagnostic\s+\| Result|^[^|\n]*\|[^|\n]+\| (?:Pass|Fail|Warn) - GPU',
+        _dcgm,
+    ),
     ("dcgm", r"^[^|\n]*\| Health Monitor Report\s|\"Health Monitor Report\"", dcgm_trees.parse_health),
     ("nvlink", r"^[^|\n]*\| NVLINK Error Counts\s|\"NVLINK Error Counts\"", dcgm_trees.parse_nvlink_errors),
     ("dcgm_links", r"NvLink Link Status", dcgm.parse_link_status),

@@ -181,11 +181,31 @@ def bandwidths(evidence: EvidenceSet) -> Iterator[Finding]:
             )
 
 
+def peer_gains(evidence: EvidenceSet) -> Iterator[Finding]:
+    """p2pBandwidthLatencyTest: P2P that is slower than the way through host memory goes through an IOMMU or ACS."""
+    for where, pairs in reports(evidence, "gpu_peer_gains", dict):
+        lost = {pair: rates for pair, rates in pairs.items() if rates[1] < rates[0] / 2}
+        if lost:
+            (a, b), (without, with_p2p) = min(lost.items(), key=lambda pair: pair[1][1])
+            yield printed(
+                where,
+                f"GPU {a} to {b}: {with_p2p} GB/s with P2P, {without} GB/s without",
+                "host.acs_iommu",
+                f"P2P between {len(lost)} of {len(pairs)} pairs of GPUs of {where} is slower than the way through host"
+                f" memory (GPU {a} to {b}: {with_p2p} GB/s with it, {without} GB/s without): an IOMMU or ACS on the"
+                " PCIe bridges takes it a detour, on which NCCL may also hang.",
+                "boot with iommu=pt (or amd_iommu=off, intel_iommu=off), switch ACS off on the bridges;"
+                " NCCL_P2P_DISABLE=1 works around",
+                0.75,
+            )
+
+
 RULES = (
     Rule(("hang.absent_rank",), ("hang",), idle),
     Rule(("gpu.nvlink_missing", "host.pcie_degraded"), ("straggler",), bandwidths),
     Rule(("gpu.nvlink_missing",), ("mesh", "straggler"), matrices),
     Rule(("host.acs_iommu",), ("mesh", "straggler"), peer_access),
+    Rule(("host.acs_iommu",), ("mesh", "straggler"), peer_gains),
     Rule(("gpu.clock_throttled", "gpu.ecc", "gpu.fabric_manager", "gpu.xid"), ("straggler",), gpus),
     Rule(("gpu.ecc", "gpu.clock_throttled", "host.pcie_degraded"), ("straggler",), gpu_tables),
 )

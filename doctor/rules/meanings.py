@@ -37,6 +37,23 @@ MEANINGS: Mapping[str, Meaning] = {
         ("what", "rc"),
         confidence=0.75,
     ),
+    "gid_unusable": Meaning(
+        "net.gid_wrong",
+        "{who} could not use the RoCE address that its GID index stands for ({error}): in this container or host that"
+        " index holds none, or the peer does not reach it.",
+        "compare show_gids in both containers: in pods the index differs from pod to pod, so leave NCCL_IB_GID_INDEX to"
+        " NCCL 2.21 or later; give the pod the network interface of that adapter",
+        ("error",),
+        confidence=0.75,
+    ),
+    "queue_failed": Meaning(
+        "init.queue_limit",
+        "{who} could not create a {what} ({error}): the adapter's or kernel's limit is reached, or too little memory"
+        " may be locked.",
+        "fewer processes, channels and peers per adapter; check ulimit -l and ibv_devinfo -v (max_qp, max_cq)",
+        ("what",),
+        confidence=0.75,
+    ),
     "efa_limit": Meaning(
         "init.queue_limit",
         "{who} could not create a {what} on the EFA adapter: its limit is reached.",

@@ -158,9 +158,8 @@ def verbs(evidence: EvidenceSet) -> Iterator[Finding]:
     locked = bool(events_of(evidence, "memlock_small"))
     for (call, error), events in by_fields(events_of(evidence, "verbs_failed"), "call", "error").items():
         code, cause, fix = _verbs_cause(call, error, events, locked)
-        yield said(
-            events, code, f"{call} failed on {who(events)} ({error}): {cause}", fix, 0.85, call=call, error=error
-        )
+        why = f" ({error})" if error else ""
+        yield said(events, code, f"{call} failed on {who(events)}{why}: {cause}", fix, 0.85, call=call, error=error)
 
 
 def _verbs_cause(call: str, error: str, events: Sequence[LogEvent], locked: bool) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _PYTHON = r"^(?:E  )?\s*(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout|Exit))(?:: (?P<message>.*))?$"
+_REMOTE = r"(?:.{0,200}remote=\[(?P<peer>[\w.:%-]+)\]:\d+.{0,9})?"  # of torch's store
 _CRASH = r"(?P<what>Segmentation fault|Bus error|Illegal instruction|Floating.point exception)"
 
 ROWS: list[tuple[str, str, str]] = [
@@ -24,8 +25,8 @@ ROWS: list[tuple[str, str, str]] = [
     ("peer_closed", "socketProgress", r"socketProgress\w*: (?P<error>Call to \w+ .*failed.*)"),
     ("peer_closed", "onnection reset by peer", r"(?P<error>Connection reset by peer)(?: \[?(?P<peer>[\w.:%-]+)\]?)?"),
     ("peer_closed", "roken pipe", r"(?P<error>Broken pipe)"),
-    ("peer_closed", "failed to recv, got 0 bytes", r"(?P<error>failed to recv, got 0 bytes)"),
-    ("peer_closed", "recvValue failed", r"(?P<error>recvValue failed)"),
+    ("peer_closed", "ailed to recv, got 0 bytes", rf"{_REMOTE}(?P<error>[Ff]ailed to recv, got 0 bytes)"),
+    ("peer_closed", "recvValue failed", rf"(?P<error>recvValue failed){_REMOTE}"),
     ("peer_closed", "was likely closed", r"(?P<error>Connection was likely closed)"),
     ("peer_closed", "Remote daemon", r"Remote daemon\s*:.*\bon node (?P<peer>\S+)"),
     ("peer_closed", "tasks are unhealthy", r"tasks are unhealthy.*?/(?P<peer>task:\d+)"),

@@ -98,6 +98,18 @@ ROWS: list[tuple[str, str, str]] = [
         "ibv_",
         r"(?P<call>ibv_\w+)(?:\(\))? failed\W.{0,40}?(?:: |\()(?P<error>[A-Z][a-z]+(?: [a-z]+)*)\)?",
     ),
+    ("verbs_failed", "Call to ibv_", r"Call to (?P<call>ibv_\w+) failed\s*$"),  # NCCL up to 2.7, of calls that create
+    (
+        "queue_failed",
+        "failed to create",
+        r"failed to create (?:\w+ )?(?P<what>QP|CQ)\b.*: (?P<error>Cannot allocate memory)",
+    ),
+    ("gid_unusable", "odify QP", r"(?P<error>[Ff]ailed to modify QP (?:\w+ )?to RT[RS])"),  # perftest
+    (
+        "gid_unusable",
+        "RoceGetVersionNum",
+        r"(?P<error>read failed in ncclIbRoceGetVersionNum: [A-Z][a-z]+(?: [a-z]+)*)",
+    ),
     ("memlock_limit", "max locked memory", r"^max locked memory\s+\(kbytes, -l\)\s+(?P<kilobytes>\d{1,6})\s*$"),
     (
         "efa_limit",

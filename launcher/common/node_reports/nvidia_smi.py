@@ -208,6 +208,20 @@ def parse_utilization(text: str) -> dict[int, tuple[int, int]]:
 
 def parse_bandwidths(text: str) -> dict[tuple[int, int], float]:
     """p2pBandwidthLatencyTest: (GPU, GPU) → GB/s, of the bidirectional matrix with P2P, else of the last one."""
+    found = _bandwidth_matrices(text)
+    best = [title for title in found if title.startswith("Bidirectional P2P=Enabled")] or list(found)
+    return found[best[-1]] if best else {}
+
+
+def parse_peer_gains(text: str) -> dict[tuple[int, int], tuple[float, float]]:
+    """p2pBandwidthLatencyTest: (GPU, other GPU) → GB/s without and with P2P, in one direction."""
+    found = {title.partition(" Bandwidth")[0]: matrix for title, matrix in _bandwidth_matrices(text).items()}
+    without, with_p2p = (found.get(f"Unidirectional P2P={state}", {}) for state in ("Disabled", "Enabled"))
+    return {pair: (without[pair], rate) for pair, rate in with_p2p.items() if pair[0] != pair[1] and pair in without}
+
+
+def _bandwidth_matrices(text: str) -> dict[str, dict[tuple[int, int], float]]:
+    """Title of each matrix → (GPU, GPU) → GB/s."""
     found: dict[str, dict[tuple[int, int], float]] = {}
     title = ""
     for line in text.splitlines():
@@ -217,5 +231,4 @@ def parse_bandwidths(text: str) -> dict[tuple[int, int], float]:
         elif title and len(words) > 2 and all(re.fullmatch(r"\d+(?:\.\d+)?", word) for word in words):
             row = {(int(words[0]), column): float(value) for column, value in enumerate(words[1:])}
             found.setdefault(title, {}).update(row)
-    best = [title for title in found if title.startswith("Bidirectional P2P=Enabled")] or list(found)
-    return found[best[-1]] if best else {}
+    return found
