@@ -111,7 +111,8 @@ DEVICE_MEANINGS: Mapping[str, Meaning] = {
     ),
     "ray_died": Meaning(
         "cascade.terminated",
-        "A worker of {who} ended unexpectedly ({error}), says its launcher; why is in that worker's own log.",
+        "A worker of {who} ended unexpectedly ({error}{node_words}), says its launcher; why is in that worker's own"
+        " log.",
         "look at the first error of that worker, and at its host's kernel log (killed for memory?)",
         confidence=0.5,
     ),

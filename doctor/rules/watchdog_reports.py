@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from doctor.evidence import EvidenceSet
-from doctor.evidence.watchdog import DesyncLine, DesyncState
+from doctor.evidence.watchdog import DesyncLine, DesyncState, GroupProgress, WorkTimeout
 from doctor.rules import Rule
 from doctor.rules.events import events_of
 from doctor.text import name_ranks
-from launcher.common.finding import Evidence, Finding
+from launcher.common.finding import Evidence, Finding, unknown
 
+_TOLD = re.compile(r"dump signal due to a collective timeout from\s+rank (\d+)")
 FIX_BRANCH = (
     "look for a branch, loop length or exception that not all ranks share (logging, evaluation, saving on one rank)"
 )
@@ -63,6 +65,21 @@ def report(evidence: EvidenceSet) -> Iterator[Finding]:
         )
 
 
+def told(evidence: EvidenceSet) -> Iterator[Finding]:
+    """Ranks that a peer's timeout made dump: the peer is where to look, if its own lines are not there."""
+    if evidence.of(WorkTimeout):
+        return
+    heard = [(one, int(first[1])) for one in evidence.of(GroupProgress) if (first := _TOLD.search(one.text))]
+    if heard:
+        firsts = sorted({rank for _, rank in heard})
+        yield unknown(
+            f"{name_ranks(firsts)} timed out first in a collective and told the others to dump: which call that was,"
+            " its own log tells.",
+            [f"log and flight recorder dump of {name_ranks(firsts)}, and dumps of the others"],
+            tuple(Evidence("watchdog", one.where, one.text) for one, _ in heard[:4]),
+        )
+
+
 def blocked(evidence: EvidenceSet) -> Iterator[Finding]:
     """The watchdog thread itself does not move."""
     found = events_of(evidence, "heartbeat_stuck")
@@ -92,4 +109,4 @@ def blocked(evidence: EvidenceSet) -> Iterator[Finding]:
     )
 
 
-RULES = (Rule(("hang.watchdog_blocked",), ("hang",), blocked),)
+RULES = (Rule(("hang.watchdog_blocked",), ("hang",), blocked), Rule((), ("hang",), told))

@@ -103,6 +103,11 @@ ROWS: list[tuple[str, str, str]] = [
         "killed due to memory pressure",
         r"(?P<what>[1-9]\d* \w+.{0,30} killed due to memory pressure)(?:.* at node \(.*?IP: (?P<node>[\w.:-]+))?",
     ),
+    (
+        "ray_died",
+        "died or was killed while executing",
+        r"(?P<error>worker) died or was killed while executing.*Worker IP address: (?P<node>[\w.:-]+)",
+    ),
     ("ray_died", "died unexpectedly", r"(?P<error>(?:[Aa]ctor|[Ww]orker)(?: proc)?(?: [\w.-]+)?) died unexpectedly"),
     *(
         (
