@@ -44,12 +44,6 @@ class GpuReport:
         found = number(self.get(*keys))
         return None if found is None else int(found)
 
-    def under(self, section: str) -> dict[str, str]:
-        """Last keys and values below a section, e.g. all clock event reasons."""
-        return {
-            path.rsplit("/", 1)[-1]: value for path, value in self.values.items() if section in path.split("/")[:-1]
-        }
-
 
 @dataclass(frozen=True)
 class SmiReport:
