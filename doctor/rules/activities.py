@@ -43,6 +43,17 @@ def _began_by(event: LogEvent, first: WorkTimeout) -> bool:
     return began - 300 <= event.time <= first.time and event.time - began <= 0.2 * first.ran_ms / 1000
 
 
+def activity_before(wait: LogEvent, evidence: EvidenceSet) -> LogEvent | None:
+    """The last line shortly before that of a wait, in the same file, in which a rank says what it is doing."""
+    file = wait.where.rpartition(":")[0]
+    near = [
+        event
+        for event in events_of(evidence, *ACTIVITIES)
+        if event.where.rpartition(":")[0] == file and 0 < wait.line - event.line <= NEAR_LINES
+    ]
+    return max(near, key=lambda event: event.line, default=None)
+
+
 def came_back(doing: LogEvent, evidence: EvidenceSet) -> LogEvent | None:
     """The line in which the same writer says that it has finished what it was doing."""
     done = [event for event in events_of(evidence, "activity_done") if event.origin.rank == doing.origin.rank]

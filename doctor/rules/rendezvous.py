@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
 from doctor.rules import Rule
+from doctor.rules.activities import ACTIVITIES, DOING, activity_before
 from doctor.rules.events import by_fields, events_of, ranks_of, said, who
 from doctor.text import name_ranks, plural
 from launcher.common.finding import Finding
@@ -38,9 +39,16 @@ def absent(evidence: EvidenceSet) -> Iterator[Finding]:
         waits = [event for event in waits if event["key"]]  # the others are the agents' waits for each other's end
     for (source,), found in by_fields(waits, "from").items():
         waited = f"rank {source}" if source else "another rank"
-        yield _never_met(
-            found, f"{waited} did not publish the key that the others wait for ({found[0]['key'] or 'unnamed'})", source
-        )
+        what = f"{waited} did not publish the key that the others wait for ({found[0]['key'] or 'unnamed'})"
+        yield _never_met(found, what + _meanwhile(found[0], evidence), source)
+
+
+def _meanwhile(wait: LogEvent, evidence: EvidenceSet) -> str:
+    doing = activity_before(wait, evidence)
+    if doing is None:
+        return ""
+    work = f"{DOING[ACTIVITIES[doing.kind]]} ({doing['what'] or doing.text})"
+    return f"; before that a rank was {work}: if this lasts longer than the timeout, the timeout is too short"
 
 
 def _too_many(event: LogEvent) -> Finding:

@@ -130,6 +130,7 @@ ROWS: list[tuple[str, str, str]] = [
     ),
     ("store_key_timeout", "wait timeout after", r"wait timeout after (?P<ms>\d+)ms, keys: (?P<key>\S+)"),
     ("store_key_timeout", "Socket Timeout", r"(?P<error>Socket Timeout)"),
+    ("store_key_timeout", "waitForInput", r"waitForInput: .*timed out after (?P<ms>\d+)ms"),
     (
         "monitored_barrier",
         "failed to pass monitoredBarrier",

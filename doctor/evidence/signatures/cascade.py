@@ -32,6 +32,7 @@ ROWS: list[tuple[str, str, str]] = [
     ("peer_closed", "tasks are unhealthy", r"tasks are unhealthy.*?/(?P<peer>task:\d+)"),
     ("remote_error", "ncclRemoteError", r"(?P<error>ncclRemoteError)"),
     ("remote_error", "remote process exited", r"(?P<error>remote process exited or there was a network error)"),
+    ("remote_error", "operation=Connect", r"(?P<error>Error encountered progressing operation=Connect)"),
     ("remote_error", "Proxy Call to rank", r"(?P<error>Proxy Call to rank \d+ failed)"),
     ("remote_error", "RAS", r"(?P<error>peer.*(?:dead|unreachable).*RAS.*|RAS.*(?:PEER_DEAD).*)"),
     ("sent_sigterm", "closing signal SIGTERM", r"Sending process (?P<pid>\d+) closing signal SIGTERM"),
