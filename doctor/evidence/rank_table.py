@@ -7,7 +7,7 @@ the newest calls only. `to_json`/`from_json` carry it between machines.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -18,7 +18,7 @@ from launcher.common.fields import from_fields
 DONE, STARTED, P2P, SCHEDULED = 1, 2, 4, 0  # flags of a call
 KEPT_CALLS = 4  # newest calls kept with their frames, per group
 KEPT_FRAMES = 24
-_MAX_RANKS = 1 << 22
+_MAX_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,11 @@ def unfold_ranks(text: str) -> tuple[int, ...]:
             raise ValueError("a group of more ranks than any job has")
         ranks += members
     return tuple(ranks)
+
+
+def up_to_largest(ranks: Iterable[int]) -> range:
+    """The ranks that a job must have, from 0 to the largest of `ranks`; numbers that no job has are damaged text."""
+    return range(max((rank for rank in ranks if rank < _MAX_RANKS), default=-1) + 1)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent
+from doctor.evidence.rank_table import up_to_largest
 from doctor.rules import Rule
 from doctor.rules.events import events_of, said
 from doctor.text import name_ranks
@@ -102,7 +103,7 @@ def stalled(evidence: EvidenceSet) -> Iterator[Finding]:
     """Horovod names the ranks that have not asked for a tensor, or those that have."""
     missing = {rank for event in events_of(evidence, "horovod_stalled") for rank in _ranks(event)}
     ready = {rank for event in events_of(evidence, "horovod_ready") for rank in _ranks(event)}
-    absent = tuple(sorted(missing or set(range(max(ready, default=0))) - ready))
+    absent = tuple(sorted(missing or set(up_to_largest(ready)) - ready))
     found = events_of(evidence, "horovod_stalled", "horovod_ready")
     if absent:
         yield said(

@@ -12,7 +12,15 @@ from doctor.evidence import EvidenceSet
 from doctor.evidence.flight_recorder import ProcessView
 from doctor.evidence.job import JobFacts
 from doctor.evidence.nccl_log import NcclProcess
-from doctor.evidence.rank_table import Call, GroupView, RankTable, Signature, fold_ranks, unfold_ranks
+from doctor.evidence.rank_table import (
+    Call,
+    GroupView,
+    RankTable,
+    Signature,
+    fold_ranks,
+    unfold_ranks,
+    up_to_largest,
+)
 from doctor.evidence.stacks import Stack
 from doctor.text import fold
 from launcher.spec import format_coordinate
@@ -183,7 +191,7 @@ def _world(tables: Mapping[int, RankTable], job: JobFacts | None, stacks: Sequen
     folded = {group.ranks for table in tables.values() for group in table.groups}
     told = {rank for ranks in folded for rank in unfold_ranks(ranks)}
     ranks = set(tables) | told | set(job.hosts if job else ()) | {one.rank for one in stacks if one.rank is not None}
-    return frozenset(range(max(ranks) + 1)) if ranks else frozenset()
+    return frozenset(up_to_largest(ranks))
 
 
 def _groups(tables: Mapping[int, RankTable], world: frozenset[int]) -> list[Group]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.gloo import LostPeer, SizeClash
+from doctor.evidence.rank_table import up_to_largest
 from doctor.evidence.stacks import Stack, Thread
 from doctor.rules import Rule
 from doctor.rules.fleet import Fleet, fleet_of
@@ -44,7 +45,7 @@ def _elsewhere(places: Mapping[int, Place], fleet: Fleet) -> list[int]:
     parts: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, place in sorted(places.items()):
         parts[place.kind, place.line].append(rank)
-    world = fleet.world | set(range(max(places, default=-1) + 1))
+    world = fleet.world.union(up_to_largest(places))
     silent = sorted(world - places.keys())
     sizes = sorted([*parts.values(), silent] if len(parts) == 1 and silent else parts.values(), key=len)
     return sizes[0] if len(sizes) == 2 and len(sizes[0]) < len(sizes[1]) else []

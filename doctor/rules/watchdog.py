@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from doctor.evidence import EvidenceSet
 from doctor.evidence.logs import LogEvent, LogFile
-from doctor.evidence.rank_table import RankTable, may_be_uneven
+from doctor.evidence.rank_table import RankTable, may_be_uneven, up_to_largest
 from doctor.evidence.ras import RasReport
 from doctor.evidence.watchdog import NO_NUMBER, GroupProgress, WorkTimeout
 from doctor.rules import Rule
@@ -181,7 +181,7 @@ def _all_alike(waits: Waits, first: WorkTimeout, evidence: EvidenceSet) -> Findi
         return _busy(waits, first, doing, f"{seen} waited the whole timeout in {call}")
     healthy = any(one.agrees for one in evidence.of(RasReport))
     ranks = set(waits.timeouts)
-    expected = set(range(max(ranks) + 1)) | _heard(waits, evidence)
+    expected = set(up_to_largest(ranks)) | _heard(waits, evidence)
     whole = len(ranks) > 1 and ranks == expected and all(one.seq == first.seq for one in waits.timeouts.values())
     silent = sorted(expected - ranks) if len(ranks) > 1 else []
     if healthy or (whole and len(ranks) >= 4):

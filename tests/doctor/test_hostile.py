@@ -125,3 +125,10 @@ def test_a_rule_that_fails_leaves_the_others_their_say(monkeypatch: pytest.Monke
         "doctor.rule_failed",
         "The rule broken failed: ZeroDivisionError: of this kind.",
     )
+
+
+def test_a_rank_that_no_job_has_costs_no_memory(tmp_path: Path) -> None:
+    lines = [f"[rank{rank}]:   File 'train.py', line 3 in main" for rank in (0, 4 * 10**18)]
+    heads = [f"[rank{rank}]: Thread 0x00007f{rank % 9} (most recent call first):" for rank in (0, 4 * 10**18)]
+    (tmp_path / "stacks.txt").write_text("\n".join(f"{head}\n{line}" for head, line in zip(heads, lines, strict=True)))
+    assert not any(finding.code == "doctor.rule_failed" for finding in diagnose(discover([tmp_path])).findings)

@@ -60,18 +60,13 @@ def topology(data: bytes) -> None:
 
 
 def slurm(data: bytes) -> None:
+    """What Slurm prints for people; its JSON has a schema that a damaged text would not pass."""
     said = data.decode(errors="replace")
     for read in (status.jobs_from_scontrol, status.nodes_from_scontrol, status.jobs_from_queue,
                  status.jobs_from_accounting, parse_slurm_topology, refusal, text.table, text.tres, text.help_options,
                  text.split_reason, values.generic_resources, values.duration, values.exit_code):  # fmt: skip
         with suppress(DlaunchError):
             read(said)  # type: ignore[operator]  # each takes a text
-    with suppress(DlaunchError):
-        document = status.load_json(said)
-        for record in document.get("jobs") or ():
-            status.job_from_json(record)
-        for record in document.get("nodes") or ():
-            status.node_from_json(record)
 
 
 def progress(data: bytes) -> None:
@@ -114,7 +109,6 @@ def _slurm_seeds() -> Iterator[bytes]:
     yield b"NodeName=n1 State=IDLE+DRAIN Gres=gpu:a100:4(S:0-1) Reason=bad [root@2026-01-01T00:00:00]\n"
     yield b"SwitchName=s0 Level=1 LinkSpeed=1 Switches=s[1-2]\nSwitchName=s1 Level=0 Nodes=n[1-4]\n"
     yield b"sbatch: error: invalid partition specified: gpuu\nsbatch: error: Batch job submission failed\n"
-    yield b'{"jobs":[{"job_id":7,"job_state":["RUNNING"],"nodes":"n[1-2]","start_time":{"set":true,"number":3}}]}'
     yield from _corpus("slurm")
 
 
