@@ -35,9 +35,10 @@ _SAME_SAMPLES = (
 _WORK = (
     r"(?:checkpoint\w*|model|weights|state|sav\w+|writ\w+|compil\w+|evaluation|validation|tokeniz\w+|preprocess\w*|map)"
 )
+_COMPLETE = r"complete(?:d\b|\b(?! (?!in\b|after\b)[a-z]))"  # not `3 complete epochs`
 _DONE = (
-    rf"(?P<what>(?i:\b(?:saved|finished|completed?|done)\b.{{0,30}}\b{_WORK}\b.{{0,80}}"
-    rf"|\b{_WORK}\b.{{0,60}}\b(?:saved|finished|took|completed?|done)\b.{{0,80}}))"
+    rf"(?P<what>(?i:\b(?:(?:saved|finished|done)\b|{_COMPLETE}).{{0,30}}\b{_WORK}\b.{{0,80}}"
+    rf"|\b{_WORK}\b.{{0,60}}\b(?:(?:saved|finished|took|done)\b|{_COMPLETE}).{{0,80}}))"
 )
 
 ROWS: list[tuple[str, str, str]] = [
