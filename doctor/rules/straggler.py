@@ -21,7 +21,7 @@ from doctor.rules.suspects import Witnesses, witnesses_of
 from doctor.text import name_ranks
 from launcher.common.finding import Evidence, Finding
 
-BLAME_SHARE = 0.05  # of the time between the first and the last call
+BLAME_SHARE, NOISE_S = 0.05, 60.0  # of the time between the first and the last call, where that is a minute
 BLAME_RATIO = 3.0  # over the next rank
 NOTICEABLE_S = 1e-3  # less per call is noise
 DATA_RATIO = 2.0
@@ -104,10 +104,15 @@ def _worst(one: Lateness, fleet: Fleet, witnesses: Witnesses, by_host: bool) -> 
     worst = ordered[0]
     second = blame[ordered[1]] if len(ordered) > 1 else 0.0
     stands_out = blame[worst] > BLAME_RATIO * second and blame[worst] > NOTICEABLE_S * len(one.seqs)
-    if one.span_s <= 0 or blame[worst] < BLAME_SHARE * one.span_s or not stands_out or not one.persists(worst):
+    if one.span_s <= 0 or blame[worst] < _least(one.span_s) or not stands_out or not one.persists(worst):
         return []
     finding = _arrival_finding(worst, blame[worst], one, fleet, witnesses, by_host)
     return [(blame[worst] / one.span_s + (0.01 if by_host else 0), finding, one.group)]
+
+
+def _least(span_s: float) -> float:
+    """Seconds of waiting that count: in a short time more of it is chance, by the root of the time, thrice at most."""
+    return BLAME_SHARE * span_s * min(3.0, max(1.0, math.sqrt(NOISE_S / span_s)))
 
 
 def _arrival_finding(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +68,6 @@ class RankReport:
 
 
 def index_list(text: str) -> list[int]:
-    """`0-3,7` as numbers; `N/A` is none."""
-    numbers: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if first.isdecimal():
-            numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers
+    """`0-3,7` as numbers; `N/A` and other words are none."""
+    spans = (re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part) for part in text.split(","))
+    return [number for span in spans if span for number in range(int(span[1]), int(span[2] or span[1]) + 1)]

@@ -61,7 +61,7 @@ def test_the_onset_is_told() -> None:
     ranks = recorders(4, "gloo")
     for one in ranks:
         steps(one, 20, 0)
-        steps(one, 20, LATE_NS if one.rank == 1 else 0)
+        steps(one, 20, 2 * LATE_NS if one.rank == 1 else 0)
     finding = first(judged(ranks, "straggler"))
     assert finding.ranks == (1,)
     assert finding.detail["since_seq"] in (40, 41, 42)
@@ -120,6 +120,17 @@ def test_who_computes_while_the_others_sleep(
     ]
     verdict = judged([], "straggler", job("pp=4", 2), *looks)
     assert (verdict.answer, first(verdict).ranks) == (answer, named)
+
+
+@pytest.mark.parametrize(("seconds", "answer"), [(6, "none"), (120, "straggler.rank")])
+def test_a_tenth_of_a_short_time_is_chance(seconds: int, answer: str) -> None:
+    """Steps of a tenth of a second, of which a rank is late by a hundredth."""
+    ranks = recorders(4)
+    for one in ranks:
+        for _ in range(10 * seconds):
+            one.made += 9  # a step is as long as ten calls
+            one.run(Op(late_ns=10_000_000 if one.rank == 2 else 0))
+    assert judged(ranks, "straggler").answer == answer
 
 
 def test_a_clock_that_is_off_is_no_straggler() -> None:

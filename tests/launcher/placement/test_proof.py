@@ -121,3 +121,4 @@ def test_without_accelerators_ranks_spread_over_numa_nodes() -> None:
 
 def test_cpu_lists() -> None:
     assert index_list("0-2,8") == [0, 1, 2, 8]
+    assert index_list("N/A,3-x,GPU-4,5") == [5]
