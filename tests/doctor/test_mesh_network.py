@@ -79,3 +79,12 @@ def test_a_mesh_that_the_script_lays_out_otherwise(tp: tuple[tuple[int, int], ..
         one.run(Op(name))
     verdict = judged(ranks, "mesh", job("dp_replicate=2,tp=2", 4))
     assert verdict.answer == ("mesh.group_mismatch" if wrong else "none")
+
+
+def test_the_groups_of_an_axis_that_is_a_second_view_of_the_mesh() -> None:
+    """`dp_shard=4,ep=2`: experts are spread over parts of the data axis, so ranks have no coordinate of their own."""
+    name = ("7", "mesh_ep")
+    ranks = [Recorder(rank, {name: next(pair for pair in ((0, 1), (2, 3)) if rank in pair)}) for rank in range(4)]
+    for one in ranks:
+        one.run(Op(name))
+    assert judged(ranks, "mesh", job("dp_shard=4,ep=2", 4)).answer == "none"
