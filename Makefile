@@ -13,7 +13,7 @@ run: $(READY)
 # What fails is tried once more, alone: a deadline that a busy machine missed is kept then, a defect fails twice.
 test: $(READY)
 	-$(BIN)/python -m tests.lab.packages
-	$(PYTEST) -n 2 --dist loadgroup || $(PYTEST) -n 1 --dist loadgroup --last-failed
+	$(PYTEST) -n 2 --dist loadgroup || $(PYTEST) --last-failed --last-failed-no-failures none
 
 check: $(READY)
 	$(BIN)/ruff check .

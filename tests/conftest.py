@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -37,3 +39,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("lab"):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Failures go by the tests' own names: with the worker's group behind it, `--last-failed` would pass over one."""
+    if config.cache is not None and not hasattr(config, "workerinput"):
+        failed = config.cache.get("cache/lastfailed", {})
+        config.cache.set("cache/lastfailed", {re.sub(r"@/.*", "", name): True for name in failed})

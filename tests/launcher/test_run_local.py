@@ -138,6 +138,7 @@ dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
 print("sum", total.item())
+dist.destroy_process_group()
 """
 PROGRAM = """\
 #!/bin/sh
