@@ -38,11 +38,11 @@ def step_argv(job_id: str, nodes: Sequence[str], *options: str) -> list[str]:
 class SlurmHost:
     """One node of the running job `job_id`. Paths must lie on a file system that this machine shares with the node.
 
-    `sudo`: for a job of another user.
+    `owner`: the other user whose job it is; Slurm lets no one else start a step in it, so sudo makes us him.
     """
 
-    def __init__(self, name: str, job_id: str, sudo: bool = False) -> None:
-        self.name, self.job_id, self.sudo = name, job_id, sudo
+    def __init__(self, name: str, job_id: str, owner: str = "") -> None:
+        self.name, self.job_id, self.owner = name, job_id, owner
         self._here = LocalHost(name)
 
     def run(
@@ -82,5 +82,13 @@ class SlurmHost:
         """There is nothing to give back: each call is a step of its own."""
 
     def _srun(self) -> list[str]:
-        srun = step_argv(self.job_id, [self.name])
-        return ["sudo", "--non-interactive", *srun] if self.sudo else srun
+        if not self.owner:
+            return step_argv(self.job_id, [self.name])
+        kept = ["--preserve-env=SLURM_CONF"] if "SLURM_CONF" in os.environ else []
+        return [
+            "sudo",
+            "--non-interactive",
+            f"--user={self.owner}",
+            *kept,
+            *step_argv(self.job_id, [self.name], "--chdir=/"),
+        ]

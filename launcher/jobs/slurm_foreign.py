@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.common.paths import home
-from launcher.errors import InputError
-from launcher.hosts.bundle import shared_bundle
+from launcher.errors import CannotActError, InputError
+from launcher.hosts.bundle import archive, shared_bundle
 from launcher.hosts.node_side import call
 from launcher.hosts.protocol import Answers, on_all
 from launcher.hosts.slurm import SlurmHost
@@ -62,9 +63,31 @@ def find_foreign(job_id: str, sudo: bool = False) -> ForeignJob:
         return ForeignJob(status, (), [f"it is {status.state.name}: it has no processes"])
     if status.user != getpass.getuser() and not sudo:
         return ForeignJob(status, (), [f"it belongs to {status.user}: only with --sudo may its processes be looked at"])
-    hosts = [SlurmHost(node, status.id, sudo) for node in client.hostnames(status.nodes)]
+    nodes = client.hostnames(status.nodes)
+    if status.user != getpass.getuser():
+        return judge(status, on_all([SlurmHost(node, status.id, status.user) for node in nodes], _look_as_owner))
     bundle = shared_bundle(home() / "node-side", with_psutil=True)
+    hosts = [SlurmHost(node, status.id) for node in nodes]
     return judge(status, on_all(hosts, lambda host: call(host, PYTHON, bundle, "foreign", slurm_job=status.id)))
+
+
+# Another user may not read our folders, nor have we anything to leave in his.
+_UNPACK_AND_RUN = """\
+import subprocess, sys, tarfile, tempfile
+with tempfile.TemporaryDirectory() as folder:
+    tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz").extractall(folder)
+    sys.exit(subprocess.call([sys.executable, folder, *sys.argv[1:]], stdin=subprocess.DEVNULL))
+"""
+
+
+def _look_as_owner(host: SlurmHost) -> dict[str, Any]:
+    """`call` of `foreign`, with the node side on standard input. Raises HostError, or CannotActError with its words."""
+    arguments = json.dumps({"slurm_job": host.job_id})
+    done = host.run([PYTHON, "-c", _UNPACK_AND_RUN, "foreign", arguments], input=archive(with_psutil=True))
+    if done.status:
+        raise CannotActError(f"{host.name}: as {host.owner}: {done.last_words}", help="sudo --list")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def judge(status: JobStatus, answers: Answers[dict[str, Any]]) -> ForeignJob:

@@ -23,7 +23,9 @@ SSH_LAB = (
     "gcc",
     "libc6-dev",
 )
-SLURM_LAB = ("slurm-wlm", "slurm-client", "slurmdbd", "munge", "mariadb-server", "iproute2", "util-linux", "procps")
+SLURM_LAB = (
+    "slurm-wlm", "slurm-client", "slurmdbd", "munge", "mariadb-server", "iproute2", "util-linux", "procps", "sudo",
+)  # fmt: skip
 BROWSER = ("chromium-headless-shell",)
 LOCK = Path(tempfile.gettempdir()) / "dlaunch-lab-packages.lock"
 SSH_BENCH = (*SSH_LAB, "clustershell")

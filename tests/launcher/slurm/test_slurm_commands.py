@@ -149,15 +149,20 @@ def test_ranks_of_a_job_of_others_are_found_also_in_containers(bench: Bench, log
     assert all(f"pid {rank.process.pid} " in shown.stdout for rank in found.ranks)
 
 
-def test_ranks_of_another_user_are_unknown_without_sudo(
-    bench: Bench, login: SlurmLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = submit(login, "--nodes=1")
+OF_ANOTHER = """\
+export RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 MASTER_ADDR=n1 MASTER_PORT=29500
+exec sleep 60
+"""
+
+
+def test_ranks_of_another_user_are_found_with_sudo_and_unknown_without(bench: Bench, login: SlurmLab) -> None:
+    job = submit(login, "--nodes=1", "--uid=nobody", "--gid=nogroup", "--chdir=/tmp", wrap=OF_ANOTHER)
     login.wait_for_job(job, "RUNNING")
-    monkeypatch.setattr(getpass, "getuser", lambda: "somebody")
-    found = find_foreign(job)
-    assert found.ranks == ()
-    assert "--sudo" in found.missing[0]
+    refused = bench.dlaunch("ps", f"slurm:{job}")
+    assert (refused.returncode, "belongs to nobody: only with --sudo" in refused.stdout + refused.stderr) == (3, True)
+    wait_until(lambda: bench.dlaunch("ps", f"slurm:{job}", "--sudo").returncode == 0, "the rank's process")
+    shown = bench.dlaunch("ps", f"slurm:{job}", "--sudo").stdout
+    assert shown.startswith("rank    0") and shown.rstrip().endswith("sleep")
 
 
 def _holds(path: Path, text: str) -> bool:
