@@ -5,15 +5,14 @@
 Two ranks. What the prediction takes: α and β of `dlaunch bench comm` over two ranks, and the operations per second of
 one rank, from a run on one rank with a second such run beside it, as there is in the predicted ones. The aim: within
 20 % for every mesh. A rank has one core here and gloo needs it too, so nothing overlaps: it is the upper end of the
-band that must meet the clock. All is measured once in every round, and the quickest round of each counts, on both
-sides: what else the machine did for a while then spoils no comparison.
+band that must meet the clock. All is measured once in every round, and the median of the rounds counts, on both
+sides: the clock of the machine goes up and down in minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -65,7 +64,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds of a step: predicted, with all overlap and with none, and measured (median of the quickest round)."""
+    """Seconds of a step: predicted, with all overlap and with none, and measured (median of the rounds' medians)."""
 
     mesh: str
     overlapped_s: float
@@ -99,17 +98,18 @@ def main() -> None:
 
 def compare(setting: Setting, rounds: int, home: Path) -> tuple[str, list[Row]]:
     """What was measured, in words, and a row for each mesh."""
-    measured, flops, seconds = links(home), 0.0, dict.fromkeys(MESHES, math.inf)
+    measured = links(home)
+    speeds: list[float] = []
+    seconds: dict[str, list[float]] = {mesh: [] for mesh in MESHES}
     for number in range(rounds):
-        flops = max(flops, compute(setting, home))
+        speeds.append(compute(setting, home))
         for mesh in MESHES:
-            (step,) = run(setting, home, [(mesh, RANKS, setting.batch, micro_batches(mesh))])
-            seconds[mesh] = min(seconds[mesh], step)
-        print(f"round {number + 1} of {rounds}: {flops / 1e9:.1f} GFLOP/s, {seconds}", file=sys.stderr, flush=True)
-    rows = []
-    for mesh, step in seconds.items():
+            seconds[mesh] += run(setting, home, [(mesh, RANKS, setting.batch, micro_batches(mesh))])
+        print(f"round {number + 1} of {rounds}: {speeds[-1] / 1e9:.1f} GFLOP/s", file=sys.stderr, flush=True)
+    flops, rows = statistics.median(speeds), []
+    for mesh, steps in seconds.items():
         predicted = predict(setting, MeshSpec.parse(mesh), micro_batches(mesh), measured, flops)
-        rows.append(Row(mesh, predicted.overlapped, predicted.step, step))
+        rows.append(Row(mesh, predicted.overlapped, predicted.step, statistics.median(steps)))
     return f"{measured.note()}; {flops / 1e9:.1f} GFLOP/s a rank", rows
 
 
