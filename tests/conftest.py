@@ -43,6 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Failures go by the tests' own names: with the worker's group behind it, `--last-failed` would pass over one."""
-    if config.cache is not None and not hasattr(config, "workerinput"):
-        failed = config.cache.get("cache/lastfailed", {})
-        config.cache.set("cache/lastfailed", {re.sub(r"@/.*", "", name): True for name in failed})
+    cache = getattr(config, "cache", None)  # the plug-in may be off
+    if cache is not None and not hasattr(config, "workerinput"):
+        failed = cache.get("cache/lastfailed", {})
+        cache.set("cache/lastfailed", {re.sub(r"@/.*", "", name): True for name in failed})
