@@ -20,7 +20,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Literal, get_args
 
 from doctor.evidence import EvidenceSet
@@ -59,26 +59,16 @@ def rules() -> Sequence[Rule]:
 
 def _ours(rule: Rule) -> Rule:
     """A rule that fails on damaged evidence leaves the others their say."""
-    return replace(rule, find=guarded(rule.find, rule.find.__name__, _failed_on))
-
-
-def _failed_on(failure: PluginFailure, evidence: EvidenceSet) -> Finding:
-    return Finding(
-        RULE_FAILED,
-        "info",
-        f"The rule {failure}.",
-        "Tell us, with the evidence: ddoctor collect --anonymize.",
-        missing=(f"what {failure.origin} finds",),
-    )
+    return replace(rule, find=guarded(rule.find, rule.find.__name__, _OURS_FAILED))
 
 
 def _of_plugins() -> Iterator[Rule]:
     """A plug-in that fails becomes a rule that says so; nothing else changes by it."""
     found, failed = plugins("dlaunch.rules", _as_rules)
     for plugin in found:
-        yield from (replace(rule, find=guarded(rule.find, plugin.origin, _told)) for rule in plugin.value)
+        yield from (replace(rule, find=guarded(rule.find, plugin.origin, _PLUGIN_FAILED)) for rule in plugin.value)
     for failure in failed:
-        yield Rule((PLUGIN_FAILED,), get_args(Question), telling(failure, _told))
+        yield Rule((PLUGIN_FAILED,), get_args(Question), telling(failure, _PLUGIN_FAILED))
 
 
 def _as_rules(loaded: object) -> Sequence[Rule]:
@@ -87,11 +77,14 @@ def _as_rules(loaded: object) -> Sequence[Rule]:
     raise TypeError("it must be a tuple of doctor.rules.Rule")
 
 
-def _told(failure: PluginFailure, evidence: EvidenceSet) -> Finding:
-    return Finding(
-        PLUGIN_FAILED,
-        "info",
-        f"The plug-in {failure}.",
-        "Upgrade or uninstall that package.",
-        missing=(f"what the rules of {failure.origin} find",),
-    )
+def _failed(code: str, what: str, fix: str, missing: str, failure: PluginFailure, evidence: EvidenceSet) -> Finding:
+    """That a rule failed, for information: `missing` is what is not known now, of the origin in its braces."""
+    return Finding(code, "info", f"{what} {failure}.", fix, missing=(missing.format(failure.origin),))
+
+
+_OURS_FAILED = partial(
+    _failed, RULE_FAILED, "The rule", "Tell us, with the evidence: ddoctor collect --anonymize.", "what {} finds"
+)
+_PLUGIN_FAILED = partial(
+    _failed, PLUGIN_FAILED, "The plug-in", "Upgrade or uninstall that package.", "what the rules of {} find"
+)

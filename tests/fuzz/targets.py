@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -33,6 +35,7 @@ CORPUS = Path(os.environ.get("DLAUNCH_CORPUS", Path(__file__).parents[3] / "shar
 NAMES = ("job.out", "rank3.txt", "nccl_trace_rank_0", "dmesg.log", "progress.jsonl")
 SEED_BYTES = 20_000  # larger ones slow the search down
 _SCRATCH = Path(tempfile.mkdtemp(prefix="dlaunch-fuzz-"))
+atexit.register(shutil.rmtree, _SCRATCH, ignore_errors=True)
 
 
 @dataclass(frozen=True)
